@@ -20,21 +20,13 @@
 #include "kernels/augment/augment.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/thrown.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 size_t threads_of_this_process() {
   size_t count = 0;
@@ -201,6 +193,7 @@ TEST_CASE("--cache ram reads each sample once, whoever comes first") {
 
 TEST_CASE("a reader that fails at sample i: the message names it, no thread is left, and the loader goes on") {
   const SampleInfo info = info_for(13);
+  constexpr ExitCode codes[] = {ExitCode::io, ExitCode::internal, ExitCode::out_of_memory};
   const size_t threads_before = threads_of_this_process();
   for (const int64_t workers : {0, 1, 3}) {
     for (const int64_t prefetch : {0, 1, 4}) {
@@ -220,7 +213,7 @@ TEST_CASE("a reader that fails at sample i: the message names it, no thread is l
           while (expected_sample(position, 0, info.count, options) != bad) ++position;
           CHECK(wrong_batches(loader, info, options, position / 3) == 0);
           for (int attempt = 0; attempt < 2; ++attempt) {
-            const std::string message = error_of([&] { loader.next(); });
+            const std::string message = error_of([&] { loader.next(); }, codes[bad % 3]);
             CAPTURE(message);
             CHECK(message.ends_with("(sample " + std::to_string(bad) + ")"));
             // The kernel lists a thread for a moment after it was joined.
@@ -250,7 +243,7 @@ TEST_CASE("a failure ends a worker that is in the middle of a slow batch") {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   });
   Loader loader(source, {.batch = 1000, .shuffle = false, .prefetch = 1, .workers = 2});
-  CHECK(error_of([&] { loader.next(); }) == "the disk is gone (sample 0)");
+  CHECK(error_of([&] { loader.next(); }, ExitCode::io) == "the disk is gone (sample 0)");
   CHECK(slow_reads < 1000);
 }
 
@@ -361,7 +354,8 @@ TEST_CASE("wrong options") {
   CHECK(error_of([&] { Loader(source, {.workers = -2}); }) == "workers -2: expected 0 or more");
   CHECK(error_of([&] { Loader(source, {.cache = CacheMode::device, .normalize_on_host = true}); }) ==
         "preprocess host: with cache device the pixels are on the device; preprocess them there");
-  CHECK(error_of([&] { Loader(empty, {}); }) == "numbered: the set has 0 samples, expected 1 or more");
+  CHECK(error_of([&] { Loader(empty, {}); }, ExitCode::bad_input) ==
+        "numbered: the set has 0 samples, expected 1 or more");
   CHECK(error_of([&] {
           MemorySource(source.info(), std::vector<uint8_t>(18), {1, 2});
         }).starts_with("MemorySource: 18 bytes"));

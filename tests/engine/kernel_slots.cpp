@@ -18,12 +18,14 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/relu/relu.h"
 #include "tests/support/child_process.h"
+#include "tests/support/thrown.h"
 
 namespace hs {
 
 using bench::measure::KernelCall;
 using bench::measure::KernelTrace;
 using bench::measure::TimedCall;
+using test::thrown_by;
 namespace {
 
 // A slot of the tests: each variant writes its own number.
@@ -126,16 +128,6 @@ int run(const Tensor& x, int mode = 0) {
   Tensor y = Tensor::zeros({1}, DType::i32);
   test_probe({x, mode, y});
   return static_cast<int>(y.item());
-}
-
-template <class Body>
-Error thrown_by(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ExitCode::ok, "nothing was thrown"};
 }
 
 bool says(const Error& error, const char* text) { return std::strstr(error.what(), text) != nullptr; }

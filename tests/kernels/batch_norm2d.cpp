@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/checkpoint.h"
-#include "engine/error.h"
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
@@ -18,6 +17,7 @@
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
 #include "tests/support/checks.h"
+#include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
@@ -232,34 +232,25 @@ TEST_CASE("the end of a residual block and the sum of the gradients of its reade
 }
 
 TEST_CASE("arguments that do not fit are one line that says what would") {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::usage);
-      return error.what();
-    }
-    return "";
-  };
   const Tensor scale = constant(3, 1);
-  CHECK(message([&] {
+  CHECK(error_of([&] {
           batch_norm2d(Tensor::zeros({1, 1, 1, 3}, DType::f32), scale, scale, {}, {});
         }) ==
         "batch_norm2d: x is (1, 1, 1, 3), which is 1 values per channel; expected at least 2 in training, use a larger "
         "batch, and one that leaves no single sample for the last of an epoch");
   const Tensor x = Tensor::zeros({2, 3}, DType::f32);
-  CHECK(message([&] { batch_norm2d(x, constant(2, 1), scale, {}, {}); }) ==
+  CHECK(error_of([&] { batch_norm2d(x, constant(2, 1), scale, {}, {}); }) ==
         "batch_norm2d: x is f32(2, 3), scale f32(2) and shift f32(3); expected both as f32(3)");
   const Tensor half = cast(x, DType::f16);
-  CHECK(message([&] { batch_norm2d(half, cast(scale, DType::f16), scale, {}, {}); }) ==
+  CHECK(error_of([&] { batch_norm2d(half, cast(scale, DType::f16), scale, {}, {}); }) ==
         "batch_norm2d: x is f16(2, 3), scale f16(3) and shift f32(3); expected both as f32(3)");
-  CHECK(message([&] { batch_norm2d(x, scale, scale, constant(4, 0), {}); }) ==
+  CHECK(error_of([&] { batch_norm2d(x, scale, scale, constant(4, 0), {}); }) ==
         "batch_norm2d: x is f32(2, 3), running_mean f32(4) and running_variance undefined; expected both as f32(3) or "
         "undefined");
-  CHECK(message([&] { batch_norm2d(x, scale, scale, {}, {}, {.relu = true}, scale); }) ==
+  CHECK(error_of([&] { batch_norm2d(x, scale, scale, {}, {}, {.relu = true}, scale); }) ==
         "batch_norm2d: x is f32(2, 3) and residual f32(3); expected the same, and the option relu");
   const Inference inference;
-  CHECK(message([&] { batch_norm2d(x, scale, scale, scale, {}); }) ==
+  CHECK(error_of([&] { batch_norm2d(x, scale, scale, scale, {}); }) ==
         "batch_norm2d: x is f32(2, 3), running_mean f32(3) and running_variance undefined; expected both as f32(3)");
 }
 

@@ -10,16 +10,22 @@
 
 namespace hs::test {
 
-// The message of the Error that the call throws, which must have this code.
-inline std::string error_of(const std::function<void()>& call, ExitCode code = ExitCode::usage) {
+// The Error that the call throws.
+inline Error thrown_by(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
+    return error;
   }
   FAIL("nothing was thrown");
-  return "";
+  return {ExitCode::ok, ""};
+}
+
+// Its message. It must have this code.
+inline std::string error_of(const std::function<void()>& call, ExitCode code = ExitCode::usage) {
+  const Error error = thrown_by(call);
+  CHECK(error.code() == code);
+  return error.what();
 }
 
 }  // namespace hs::test

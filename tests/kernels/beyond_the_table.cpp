@@ -1,0 +1,105 @@
+// What the op table does not see of some kernels: arguments that are refused, values far from zero and near it, and the
+// arithmetic of the CUDA kernels' indices, which needs no device.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/cast/cast.h"
+#include "kernels/cuda/index.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/optimizer/steps.h"
+#include "tests/support/thrown.h"
+
+namespace hs::test {
+
+TEST_CASE("embedding: an index outside of the table is bad input, named with its place") {
+  const Tensor table = Tensor::zeros({65, 4}, DType::f32);
+  for (const int32_t wrong : {-1, 65, 1 << 30}) {
+    const Tensor indices = Tensor::from(std::vector<int32_t>{0, 64, wrong, 1}, {2, 2});
+    const std::string message = error_of([&] { embedding(indices, table); }, ExitCode::bad_input);
+    CHECK(message.ends_with("index " + std::to_string(wrong) + " at place 2 of (2, 2) is not in 0 to 64"));
+  }
+}
+
+// A careless order of its operations gives inf * 0.
+TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
+  const std::vector<float> far = {20, 1e3f, 1e5f, 1e18f, 1e25f, 3e38f};
+  std::vector<float> x = far;
+  for (const float value : far) x.push_back(-value);
+  const auto count = static_cast<int64_t>(x.size());
+  for (const char* variant : {"simple", "simd"}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      if (dtype == DType::f64 && std::string(variant) == "simd") continue;
+      gelu_forward.force(variant);
+      gelu_backward.force(variant);
+      const Tensor in = cast(Tensor::from(x, {count}), dtype);
+      Tensor y = in.empty_like(), dx = in.empty_like();
+      gelu_forward({in, y});
+      gelu_backward({in, cast(Tensor::from(std::vector<float>(x.size(), 1), {count}), dtype), dx});
+      const auto values = cast(in, DType::f64).to_vector<double>(), results = cast(y, DType::f64).to_vector<double>(),
+                 gradients = cast(dx, DType::f64).to_vector<double>();
+      for (size_t i = 0; i < x.size(); ++i) {
+        CAPTURE(x[i]);
+        CHECK(std::fabs(results[i] - (x[i] > 0 ? values[i] : 0)) < 1e-30);
+        CHECK(std::fabs(gradients[i] - (x[i] > 0 ? 1 : 0)) < 1e-30);
+      }
+      gelu_forward.force(nullptr);
+      gelu_backward.force(nullptr);
+    }
+  }
+}
+
+// x86-64 computes with subnormals a hundred times slower.
+TEST_CASE("the mean, square and velocity of a parameter without gradient decay to zero, and not to a subnormal") {
+  constexpr float smallest = std::numeric_limits<float>::min();
+  const auto filled = [](float value) { return Tensor::from(std::vector<float>(100, value), {100}); };
+  const Tensor gradient = filled(0);
+  const AdamRule adam = {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .weight_decay = 0, .decoupled = false};
+  const SgdRule sgd = {.momentum = 0.9f, .weight_decay = 0};
+  Tensor rates = Tensor::from(std::vector<float>(step_rates, 1.0f), {step_rates});
+  rates.mutable_data<float>()[rate_skip] = 0;
+  Tensor mean = filled(smallest), square = filled(smallest), velocity = filled(smallest), value = filled(1);
+  for (int step = 0; step < 3; ++step) {
+    adam_step({.gradient = gradient, .rule = adam, .rates = rates, .mean = mean, .square = square, .value = value});
+    sgd_step({.gradient = gradient, .rule = sgd, .rates = rates, .velocity = velocity, .value = value});
+  }
+#if defined(__x86_64__)
+  for (const Tensor& kept : {mean, square, velocity}) {
+    for (const float number : kept.to_vector<float>()) CHECK(std::fpclassify(number) != FP_SUBNORMAL);
+  }
+#endif
+  volatile float half = smallest;
+  half = half / 2;
+  CHECK(half > 0);  // only the optimizers treat subnormals as zero
+}
+
+TEST_CASE("indices of 32 bits: division by multiplication is exact, and launches are cut where indices would end") {
+  for (const int64_t divisor : {1, 2, 3, 5, 6, 7, 9, 10, 32, 63, 784, 65535, 65536, 65537, 1 << 30, INT32_MAX}) {
+    const Divisor by(divisor);
+    const auto check = [&](int64_t n) {
+      if (n < 0 || n > most_indices) return;
+      const auto [quotient, remainder] = by.divide(static_cast<uint32_t>(n));
+      CAPTURE(n);
+      CHECK((quotient == n / divisor && remainder == n % divisor));
+    };
+    INFO("divisor ", divisor);
+    for (int64_t k = 0; k <= most_indices / divisor; k += 1 + k / 7) {
+      for (const int64_t beside : {-1, 0, 1}) check(k * divisor + beside);
+    }
+    for (int64_t n = most_indices; n > most_indices - 100; --n) check(n);
+  }
+  CHECK(images_per_launch("op", 10, 784) == 10);
+  CHECK(images_per_launch("op", 10, most_indices / 3) == 3);
+  CHECK(images_per_launch("op", 10, most_indices) == 1);
+  CHECK(images_per_launch("op", 0, 0) == 1);
+  CHECK_THROWS_WITH_AS(images_per_launch("op", 10, most_indices + 1),
+                       "op: an image has 2147483648 elements, expected at most 2147483647 on this device; cut it into "
+                       "smaller ones",
+                       Error);
+}
+
+}  // namespace hs::test
