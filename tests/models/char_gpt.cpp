@@ -1,10 +1,8 @@
-// char_gpt: what the head of its file promises, PyTorch's losses and gradients (tests/golden/README.md), that no logit
-// depends on a later token, and that the training loop trains it as it trains any other model.
+// char_gpt: what the head of its file promises, that no logit depends on a later token, and that the training loop
+// trains it as it trains any other model. PyTorch's losses and gradients: tests/models/golden.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +16,6 @@
 #include "models/model_file.h"
 #include "models/train.h"
 #include "models/train_step.h"
-#include "source_dir.h"
-#include "tests/support/npy.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
@@ -147,68 +143,6 @@ TEST_CASE("no logit depends on a later token: the bits before it stay the same")
       CHECK_FALSE(std::equal(got.begin() + static_cast<std::ptrdiff_t>(border), got.end(),
                              expected.begin() + static_cast<std::ptrdiff_t>(border)));
     }
-  }
-}
-
-NpyArray golden(const std::string& name) {
-  return read_npy(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "tests/golden/char_gpt" / (name + ".npy"));
-}
-
-// ||got - reference|| / ||reference||
-double relative_error(const Floats& got, std::span<const float> reference) {
-  double difference = 0, length = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double expected = reference[i], d = got[i] - expected;
-    difference += d * d;
-    length += expected * expected;
-  }
-  REQUIRE(length > 0);
-  return std::sqrt(difference / length);
-}
-
-TEST_CASE("ten steps of char_gpt follow PyTorch in double: every loss, and all gradients of the first and last step") {
-  constexpr int64_t batch = 4, steps = 10, context = 16;
-  constexpr double tolerance = 1e-5;
-  const AmbientScope scope;
-  ambient().recording = true;
-  const auto model = make_model("char_gpt", 1, small);
-  ParameterArena arena(*model);
-  const NpyArray initial = golden("initial"), windows = golden("windows"), losses = golden("losses");
-  REQUIRE(initial.shape == std::vector<int64_t>{model->parameter_count()});
-  REQUIRE(windows.shape == std::vector<int64_t>{steps * batch, context + 1});
-  size_t at = 0;
-  for (const NamedParameter& parameter : arena.parameters()) {
-    const auto size = static_cast<size_t>(parameter.value->size());
-    parameter.value->detach().copy_from(Tensor::from(initial.as<float>().subspan(at, size), parameter.value->shape()));
-    at += size;
-  }
-  const auto optimizer = make_optimizer(arena, {.name = "sgd", .learning_rate = 0.1f, .momentum = 0.9f});
-  for (int64_t step = 1; step <= steps; ++step) {
-    CAPTURE(step);
-    constexpr auto bytes = static_cast<size_t>(batch * (context + 1));
-    const Tensor images = Tensor::from(windows.as<uint8_t>().subspan(static_cast<size_t>(step - 1) * bytes, bytes),
-                                       {batch, 1, context + 1, 1});
-    const auto [tokens, labels] = prepare(InputKind::tokens, {images, {}}, {});
-    optimizer->zero_gradients();
-    const Tensor loss = softmax_cross_entropy(model->forward(tokens), labels);
-    backward(loss);
-    const double error = loss.item() - losses.as<double>()[static_cast<size_t>(step - 1)];
-    CAPTURE(error);
-    CHECK_FALSE(!(std::fabs(error) <= tolerance));
-    if (step == 1 || step == steps) {
-      const NpyArray gradients = golden("gradients" + std::to_string(step));
-      REQUIRE(gradients.shape == initial.shape);
-      at = 0;
-      for (const NamedParameter& parameter : arena.parameters()) {
-        CAPTURE(parameter.name);
-        const Floats got = parameter.value->grad().to_vector<float>();
-        const double off = relative_error(got, gradients.as<float>().subspan(at, got.size()));
-        CAPTURE(off);
-        CHECK_FALSE(!(off <= tolerance));
-        at += got.size();
-      }
-    }
-    optimizer->step();
   }
 }
 

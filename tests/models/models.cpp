@@ -148,6 +148,54 @@ TEST_CASE("weights and biases start uniform in +-1/sqrt(fan_in)") {
   }
 }
 
+constexpr ModelSizes cifar10_sizes{.rows = 32, .columns = 32, .channels = 3};
+
+TEST_CASE("resnet8 has the published number of parameters, and PyTorch's names") {
+  const auto model = make_model("resnet8", 1, cifar10_sizes);
+  CHECK(model->parameter_count() == 78186);
+  CHECK(model->parameter_count(true) == 480);
+  std::vector<std::string> expected;
+  const auto add = [&](const std::string& layer, const std::vector<std::string>& tensors) {
+    for (const std::string& tensor : tensors) expected.push_back(layer + "." + tensor);
+  };
+  const std::vector<std::string> layer = {"weight", "bias"}, norm = {"weight", "bias", "running_mean", "running_var"};
+  add("conv", layer), add("bn", norm);
+  for (const std::string block : {"block1", "block2", "block3"}) {
+    add(block + ".conv1", layer), add(block + ".bn1", norm), add(block + ".conv2", layer);
+    if (block != "block1") add(block + ".shortcut", layer);
+    add(block + ".bn2", norm);
+  }
+  add("linear", layer);
+  std::vector<std::string> names;
+  for (const NamedParameter& parameter : model->parameters()) names.push_back(parameter.name);
+  CHECK(names == expected);
+}
+
+TEST_CASE("weights start He-normal, truncated, and scale, shift and statistics as a batch norm that changes nothing") {
+  const auto model = make_model("resnet8", 3, cifar10_sizes), other = make_model("resnet8", 4, cifar10_sizes);
+  const auto parameters = model->parameters();
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& [name, value, is_statistic, is_frozen, is_outer] = parameters[p];
+    CAPTURE(name);
+    const Floats values = value->to_vector<float>();
+    if (value->shape().rank() == 1) {
+      const bool is_one =
+          name.ends_with("running_var") || (name.find("bn") != std::string::npos && name.ends_with("weight"));
+      CHECK(values == Floats(values.size(), is_one ? 1.0f : 0.0f));
+      continue;
+    }
+    const double n = static_cast<double>(values.size()), variance = 2 / static_cast<double>(value->shape()[0]);
+    double sum = 0, squares = 0, largest = 0;
+    for (const double each : values) sum += each, squares += each * each, largest = std::max(largest, std::fabs(each));
+    const double cut = 2 * std::sqrt(variance) / 0.87962566103423978;
+    CHECK(largest <= cut * 1.000001);
+    CHECK(largest > cut * (1 - 40 / n));  // of any n values about 9 are beyond
+    CHECK(std::fabs(sum / n) < 5 * std::sqrt(variance / n));
+    CHECK(std::fabs(squares / n / variance - 1) < 5 * std::sqrt(1.37 / n));  // its kurtosis is 2.37
+    CHECK(values != other->parameters()[p].value->to_vector<float>());
+  }
+}
+
 TEST_CASE("an unknown model is a usage error that names the known ones") {
   const std::string message = test::error_of([&] { make_model("resnet", 1); });
   CHECK(message.starts_with("model resnet: no such model; there are "));
