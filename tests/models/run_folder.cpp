@@ -1,10 +1,8 @@
 // The folder of a run under faults: calls of the operating system that fail or never return, at every place; damaged,
 // foreign and newer files; two runs at a time.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +20,7 @@
 #include "engine/error.h"
 #include "engine/files/safetensors.h"
 #include "models/run_folder.h"
+#include "tests/support/interposed_calls.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -36,7 +35,15 @@ struct Faults {
 };
 Faults faults;
 
-// Whether this call fails; or the process ends here.
+// Call number `at` of this function, or of any, is to fail.
+void inject(const char* call, int at, Faults::How how = Faults::How::once) {
+  faults.at = at;
+  faults.made = 0;
+  faults.how = how;
+  faults.call = call;
+}
+
+// Or the process ends here.
 bool fails(const char* name) {
   const char* call = faults.call;
   if (!call || (*call != '\0' && std::string(call) != name)) return false;
@@ -48,51 +55,6 @@ bool fails(const char* name) {
   errno = EIO;
   return true;
 }
-
-template <class Function>
-Function real(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
-
-// The library's calls come here, because a program's symbols are found before those of the C library.
-extern "C" {
-ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
-  static const auto next = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
-  // The first half of the bytes has been written when a disk is full.
-  if (fails("pwrite")) return next(file, bytes, size / 2, offset) < 0 ? -1 : (errno = ENOSPC, -1);
-  return next(file, bytes, size, offset);
-}
-ssize_t pread(int file, void* to, size_t size, off_t offset) {
-  static const auto next = real<ssize_t (*)(int, void*, size_t, off_t)>("pread");
-  return fails("pread") ? -1 : next(file, to, size, offset);
-}
-int fsync(int file) {
-  static const auto next = real<int (*)(int)>("fsync");
-  return fails("fsync") ? -1 : next(file);
-}
-int close(int file) {
-  static const auto next = real<int (*)(int)>("close");
-  const bool failed = fails("close");
-  const int result = next(file);
-  return failed ? (errno = EIO, -1) : result;
-}
-int rename(const char* from, const char* to) noexcept {
-  static const auto next = real<int (*)(const char*, const char*)>("rename");
-  return fails("rename") ? -1 : next(from, to);
-}
-int flock(int file, int operation) noexcept {
-  static const auto next = real<int (*)(int, int)>("flock");
-  return fails("flock") ? (errno = ENOLCK, -1) : next(file, operation);
-}
-int ftruncate(int file, off_t size) noexcept {
-  static const auto next = real<int (*)(int, off_t)>("ftruncate");
-  return fails("ftruncate") ? -1 : next(file, size);
-}
-}
-
-namespace {
 
 using namespace hs;
 using hs::test::TemporaryFolder;
@@ -157,10 +119,7 @@ void check_found(const fs::path& folder, int64_t told) {
 int count_calls(const char* call) {
   const TemporaryFolder folder(hs::test::fast_place());
   std::vector<std::string> said;
-  faults.at = 0;  // none fails
-  faults.made = 0;
-  faults.how = Faults::How::once;
-  faults.call = call;
+  inject(call, 0);  // none fails
   save_four(
       folder / "run", [](int64_t) {}, said);
   faults.call = nullptr;
@@ -178,10 +137,7 @@ TEST_CASE("whichever call fails, once or from then on: what was said to be saved
         const TemporaryFolder folder(hs::test::fast_place());
         std::vector<std::string> said;
         int64_t told = 0;
-        faults.at = at;
-        faults.made = 0;
-        faults.how = how;
-        faults.call = call;
+        inject(call, at, how);
         try {
           save_four(
               folder / "run", [&](int64_t number) { told = number; }, said);
@@ -214,10 +170,7 @@ TEST_CASE("a process that is killed before any call of any kind leaves a folder 
     REQUIRE(child >= 0);
     if (child == 0) {
       std::vector<std::string> said;
-      faults.at = at;
-      faults.made = 0;
-      faults.how = Faults::How::kill;
-      faults.call = "";
+      inject("", at, Faults::How::kill);
       save_four(
           folder / "run", [&](int64_t number) { *told = number; }, said);
       _exit(1);  // nothing killed it
@@ -239,10 +192,7 @@ TEST_CASE("a state is written beside training, which waits for the one before al
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  faults.at = 1;
-  faults.made = 0;
-  faults.how = Faults::How::late;
-  faults.call = "fsync";  // of the file, and of the folder: 0.8 seconds for each state
+  inject("fsync", 1, Faults::How::late);  // of the file, and of the folder: 0.8 seconds for each state
   CHECK(seconds_of([&] { run.save(state_of(1)); }) < 0.4);
   const fs::path first = folder.path / "run" / "state-000001.safetensors";
   CHECK(!fs::exists(first));
@@ -284,10 +234,7 @@ TEST_CASE("a folder holds one run at a time, and the newest states of it") {
 TEST_CASE("a file system without locks is said, and the run goes on") {
   const TemporaryFolder folder;
   std::vector<std::string> said;
-  faults.at = 1;
-  faults.made = 0;
-  faults.how = Faults::How::once;
-  faults.call = "flock";
+  inject("flock", 1);
   RunFolder run(folder / "run", 2, [&](const std::string& line) { said.push_back(line); });
   faults.call = nullptr;
   REQUIRE(said.size() == 1);
@@ -402,10 +349,7 @@ TEST_CASE("a state that cannot be read at the moment is an error and no damage: 
   for (int at = 1; at <= 3; ++at) {  // the length, the header, a tensor
     {
       RunFolder run(two.folder.path, 2, [](const std::string&) {});
-      faults.at = at;
-      faults.made = 0;
-      faults.how = Faults::How::once;
-      faults.call = "pread";
+      inject("pread", at);
       CHECK_THROWS_WITH_AS(run.newest(), doctest::Contains("state-000002.safetensors: cannot be read: "), Error);
       faults.call = nullptr;
       CHECK(number_of(run.newest()) == 2);
