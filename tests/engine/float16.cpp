@@ -1,4 +1,5 @@
 // The 16-bit formats against an independent computation in double: fields with ldexp one way, nearbyint the other.
+// Arrays of them, as cast has them between f32 and 16 bits: tests/kernels/cpu_half.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -154,34 +155,6 @@ TEST_CASE_TEMPLATE("a million random floats narrow to the nearest value", T, Hal
 template <class From, class To>
 std::vector<To> cast_all(const std::vector<From>& values) {
   return cast(Tensor::from(values, {static_cast<int64_t>(values.size())}), dtype_of<To>).template to_vector<To>();
-}
-
-TEST_CASE_TEMPLATE("cast widens all patterns exactly, to f32 and f64", T, Half, BFloat16) {
-  std::vector<T> patterns;
-  for (uint32_t bits = 0; bits < 65536; ++bits) patterns.push_back({static_cast<uint16_t>(bits)});
-  const auto floats = cast_all<T, float>(patterns);
-  const auto doubles = cast_all<T, double>(patterns);
-  Failures failures;
-  for (size_t i = 0; i < patterns.size(); ++i) {
-    const float expected = to_float(patterns[i]);
-    const bool nan = std::isnan(expected);
-    failures.expect(nan ? std::isnan(floats[i]) && std::isnan(doubles[i])
-                        : std::bit_cast<uint32_t>(floats[i]) == std::bit_cast<uint32_t>(expected) &&
-                              doubles[i] == static_cast<double>(expected) &&
-                              std::signbit(doubles[i]) == std::signbit(expected),
-                    static_cast<double>(i));
-  }
-  check_none("failures", failures);
-}
-
-TEST_CASE_TEMPLATE("cast from f32 rounds like the scalar conversion", T, Half, BFloat16) {
-  const RandomStream stream{17, RandomPurpose::synthetic, 0, 0, 0};
-  std::vector<float> values = {0.0f, -0.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 65520.0f, 0x1p-25f};
-  for (uint32_t i = 0; i < 1u << 17; ++i) values.push_back(std::bit_cast<float>(random_bits(stream, i)));
-  const auto got = cast_all<float, T>(values);
-  Failures failures;
-  for (size_t i = 0; i < values.size(); ++i) failures.expect(right<T>(values[i], got[i]), values[i]);
-  check_none("failures", failures);
 }
 
 TEST_CASE_TEMPLATE("cast from f64 rounds once: a double beside a tie does not become the tie first", T, Half,

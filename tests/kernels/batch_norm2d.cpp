@@ -1,5 +1,5 @@
-// batch_norm2d beyond the op table: what must hold of normalized values and of gradients through them, large means, the
-// running tensors and what stands in for their gradients, and errors.
+// batch_norm2d beyond the op table: what must hold of normalized values and of gradients through them, large means,
+// what is fused, and errors. The running tensors: tests/models/statistics.cpp.
 #include "kernels/batch_norm2d/batch_norm2d.h"
 
 #include <doctest/doctest.h>
@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint.h"
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
@@ -129,65 +128,12 @@ TEST_CASE("a mean a thousand times the deviation costs no digits of the variance
   });
 }
 
-TEST_CASE("in training the running tensors stay, and their gradients are the mean and the unbiased variance") {
-  constexpr size_t C = 16;
-  const Tensor x = random_values({3, 5, 4, C}, 4, 2, 3), scale = leaf(random_values({C}, 5)),
-               shift = leaf(constant(C, 1)), running_mean = leaf(constant(C, 7)),
-               running_variance = leaf(constant(C, 8));
-  const Moments expected(to_numbers(x), C);
-  for (const double times : {1.0, 2.0}) {  // gradients add up
-    const Tensor y = batch_norm2d(x, scale, shift, running_mean, running_variance);
-    backward(y, random_values(y.shape(), times == 1 ? 6 : 7));
-    for (size_t c = 0; c < C; ++c) {
-      CHECK(to_numbers(running_mean.grad())[c] == doctest::Approx(times * expected.mean[c]).epsilon(1e-6));
-      CHECK(to_numbers(running_variance.grad())[c] == doctest::Approx(times * expected.variance[c]).epsilon(1e-6));
-    }
-  }
-  CHECK(to_numbers(running_mean) == Numbers(C, 7));
-  CHECK(to_numbers(running_variance) == Numbers(C, 8));
-}
-
 TEST_CASE("with only the running tensors wanted, backward still returns the statistics") {
   const Tensor x = random_values({6, 4}, 8), running_mean = leaf(constant(4, 0)),
                running_variance = leaf(constant(4, 1));
   const Tensor y = batch_norm2d(x, constant(4, 1), constant(4, 0), running_mean, running_variance);
   backward(y, x);
   CHECK(to_numbers(running_mean.grad())[3] == doctest::Approx(Moments(to_numbers(x), 4).mean[3]));
-}
-
-TEST_CASE("a checkpointed block returns the statistics once, with the bits of one that is not") {
-  constexpr int64_t C = 16;
-  const Tensor x = random_values({8, C}, 9), dy = random_values({8, C}, 10);
-  const auto statistics = [&](bool checkpointed) {
-    const Tensor input = leaf(x.clone()), scale = leaf(constant(C, 1)), shift = leaf(constant(C, 0)),
-                 running_mean = leaf(constant(C, 0)), running_variance = leaf(constant(C, 1));
-    const auto block = [&](const Tensor& in) { return batch_norm2d(in, scale, shift, running_mean, running_variance); };
-    backward(checkpointed ? checkpoint(block, input) : block(input), dy);
-    return std::vector<Tensor>{input.grad(), running_mean.grad(), running_variance.grad()};
-  };
-  const auto plain = statistics(false), again = statistics(true);
-  for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bytes(plain[i], again[i]));
-}
-
-TEST_CASE("outside of training the running values are used and get no gradients; with those of x, y is the same") {
-  constexpr size_t C = 16;
-  const Tensor x = random_values({5, 7, C}, 11, 3, 2), scale = random_values({C}, 12), shift = random_values({C}, 13);
-  const Tensor in_training = batch_norm2d(x, scale, shift, {}, {});
-  const Moments moments(to_numbers(x), C);
-  Numbers biased = moments.variance;
-  for (double& variance : biased) variance *= 34.0 / 35;
-  const Tensor mean = leaf(cast(Tensor::from(moments.mean, {C}), DType::f32)),
-               variance = leaf(cast(Tensor::from(biased, {C}), DType::f32)), input = leaf(x.clone());
-  const AmbientScope scope;
-  ambient().training = false;
-  const Tensor y = batch_norm2d(input, scale, shift, mean, variance);
-  const Comparison same = compare(to_numbers(y), to_numbers(in_training), {4 * u32, 16 * u32, 0});
-  INFO(same.summary);
-  CHECK(same.passed);
-  backward(y, x);
-  CHECK(input.grad().defined());
-  CHECK(!mean.grad().defined());
-  CHECK(!variance.grad().defined());
 }
 
 TEST_CASE("a fused ReLU gives the bits of a separate one, in every type") {
