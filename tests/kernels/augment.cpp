@@ -1,14 +1,12 @@
-// Augmentation on the CPU: known changes of small images, and what the random numbers depend on.
+// Augmentation on the CPU: known changes of small images, and what the random numbers depend on. By way of the loader:
+// tests/data/loader.cpp.
 // Pixels of the CUDA kernel: tests/cuda/augment.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <map>
 #include <numbers>
-#include <numeric>
 
-#include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "kernels/augment/augment.h"
 #include "tests/support/thrown.h"
 
@@ -174,33 +172,6 @@ TEST_CASE("pixels depend on seed, epoch and sample alone, not on the batch") {
   CHECK(augmented(all_options, 0, 40, 0, 2) != all);
   CHECK(augmented(all_options, 0, 40, 0, uint64_t{1} << 32 | 1) != all);
   CHECK(augmented(all_options, 0, 0).empty());
-}
-
-TEST_CASE("the loader numbers its samples: shuffled batches of any size give the same pictures") {
-  SampleInfo info;
-  info.rows = 6, info.columns = 5;
-  std::vector<int32_t> labels(23);
-  std::iota(labels.begin(), labels.end(), 0);  // so that a label tells its sample
-  const MemorySource set(info, noise(23 * 30), labels);
-  std::map<std::pair<int32_t, int32_t>, Bytes> seen;  // (epoch, sample)
-  for (const int64_t batch : {1, 4, 23}) {
-    Loader loader(set, {.batch = batch, .seed = 5});
-    for (int32_t epoch = 0; epoch < 3; ++epoch) {
-      for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
-        const Batch next = loader.next();
-        CHECK(next.samples.to_vector<int32_t>() == next.labels.to_vector<int32_t>());
-        CHECK(next.epoch.item() == epoch);
-        const Bytes pixels = augment_image(next.images, next.samples, next.epoch, all_options, 5).to_vector<uint8_t>();
-        for (int64_t n = 0; n < next.labels.size(); ++n) {
-          const Bytes image(pixels.begin() + n * 30, pixels.begin() + n * 30 + 30);
-          const auto [at, fresh] = seen.try_emplace({epoch, next.labels.data<int32_t>()[n]}, image);
-          CHECK(at->second == image);
-        }
-      }
-    }
-  }
-  CHECK(seen.size() == 69);
-  for (int32_t i = 0; i < 23; ++i) CHECK(seen[{0, i}] != seen[{1, i}]);
 }
 
 TEST_CASE("draws are uniform in their ranges") {
