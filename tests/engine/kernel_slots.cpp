@@ -396,25 +396,19 @@ TEST_CASE("force_variant takes slot=variant") {
 TEST_CASE("force_variant explains what is wrong with its argument") {
   const Unforce unforce;
   test_probe.force("simple");
-  for (const char* assignment : {"", "test_probe", "test_probe:simple"}) {
-    CAPTURE(assignment);
-    const Error error = thrown_by([&] { force_variant(assignment); });
-    CHECK(error.code() == ExitCode::usage);
-    CHECK(says(error, "expected SLOT=VARIANT"));
-  }
-  for (const char* assignment : {"=", "=simple", "test_prob=simple", "test_probe2=simple", " test_probe=simple"}) {
-    CAPTURE(assignment);
-    const Error error = thrown_by([&] { force_variant(assignment); });
-    CHECK(error.code() == ExitCode::usage);
-    CHECK(says(error, "no slot"));
-    CHECK(says(error, "test_probe"));
-    CHECK(says(error, "relu_forward"));
-  }
-  for (const char* assignment : {"test_probe=", "test_probe=simpl", "test_probe=simple ", "test_probe==simple"}) {
-    CAPTURE(assignment);
-    const Error error = thrown_by([&] { force_variant(assignment); });
-    CHECK(error.code() == ExitCode::usage);
-    CHECK(says(error, "no such variant"));
+  const struct {
+    std::vector<const char*> assignments, parts;
+  } rows[] = {{{"", "test_probe", "test_probe:simple"}, {"expected SLOT=VARIANT"}},
+              {{"=", "=simple", "test_prob=simple", "test_probe2=simple", " test_probe=simple"},
+               {"no slot", "test_probe", "relu_forward"}},
+              {{"test_probe=", "test_probe=simpl", "test_probe=simple ", "test_probe==simple"}, {"no such variant"}}};
+  for (const auto& [assignments, parts] : rows) {
+    for (const char* assignment : assignments) {
+      CAPTURE(assignment);
+      const Error error = thrown_by([&] { force_variant(assignment); });
+      CHECK(error.code() == ExitCode::usage);
+      for (const char* part : parts) CHECK(says(error, part));
+    }
   }
   CHECK(run(input(4)) == 0);  // still forced
 }
