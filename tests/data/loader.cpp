@@ -1,8 +1,6 @@
 // The loader on the CPU: the same batches whatever the threads do, no wrong sample under any delay, failures, resuming.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <deque>
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include "engine/error.h"
 #include "engine/storage.h"
 #include "kernels/augment/augment.h"
+#include "tests/support/child_process.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/thrown.h"
@@ -253,9 +252,7 @@ TEST_CASE("a loader in a forked process says that its threads are elsewhere, and
   for (const int64_t workers : {2, 0}) {
     std::optional<Loader> loader(std::in_place, source, LoaderOptions{.batch = 8, .prefetch = 2, .workers = workers});
     loader->next();
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
+    const int ended = in_child([&] {
       alarm(20);  // instead of a hang
       int code = 0;
       try {
@@ -264,12 +261,9 @@ TEST_CASE("a loader in a forked process says that its threads are elsewhere, and
         code = static_cast<int>(error.code());
       }
       loader.reset();
-      _exit(code);
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == (workers > 0 ? 2 : 0));
+      return code;
+    });
+    CHECK(ended == (workers > 0 ? 2 : 0));
   }
 }
 

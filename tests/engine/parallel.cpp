@@ -1,7 +1,5 @@
 // parallel(): every piece once, whatever the number of threads, of callers and of loops within loops.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "engine/parallel.h"
+#include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs {
@@ -153,13 +152,7 @@ TEST_CASE("a thread that is late costs nothing: the others take its share") {
 TEST_CASE("a forked process has none of the threads and runs its loops all the same") {
   set_threads(4);
   CHECK(is_complete(100));
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) _exit(is_complete(100) ? 0 : 1);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test::in_child([] { return is_complete(100) ? 0 : 1; }) == 0);
   set_threads(0);
 }
 

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +19,7 @@
 #include "engine/error.h"
 #include "engine/files/safetensors.h"
 #include "models/run_folder.h"
+#include "tests/support/child_process.h"
 #include "tests/support/interposed_calls.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -166,19 +166,13 @@ TEST_CASE("a process that is killed before any call of any kind leaves a folder 
     CAPTURE(at);
     const TemporaryFolder folder(hs::test::fast_place());
     *told = 0;
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      std::vector<std::string> said;
-      inject("", at, Faults::How::kill);
-      save_four(
-          folder / "run", [&](int64_t number) { *told = number; }, said);
-      _exit(1);  // nothing killed it
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(hs::test::in_child([&] {
+            std::vector<std::string> said;
+            inject("", at, Faults::How::kill);
+            save_four(
+                folder / "run", [&](int64_t number) { *told = number; }, said);
+            return 1;  // nothing killed it
+          }) == 0);
     check_found(folder / "run", *told);
   }
   munmap(told, sizeof(int64_t));

@@ -5,12 +5,14 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +40,16 @@ inline ChildResult run_shell(const std::string& command) {
 inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   return run_shell(variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1");
+}
+
+// What the child of a fork, which runs the body, returns as its exit code; -1: it was killed.
+inline int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(body());
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // Whether the processes of these numbers are gone. Waits for up to five seconds: one that was ended may still be there
