@@ -15,21 +15,13 @@
 #include "kernels/linear/linear.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
 
 using Fn = std::function<Tensor(const Tensor&)>;
-
-Tensor numbers(const Shape& shape, uint32_t which) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < shape.size(); ++i) {
-    values.push_back(2 * to_unit_float(random_bits({3, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i))) -
-                     1);
-  }
-  return Tensor::from(values, shape);
-}
 
 // Four blocks of linear, ReLU and dropout.
 class Net : public Module {
@@ -39,7 +31,7 @@ class Net : public Module {
 
   Net() {
     for (int b = 0; b < blocks; ++b) {
-      weights_[b] = numbers({width, width}, static_cast<uint32_t>(10 + b));
+      weights_[b] = random_tensor({width, width}, static_cast<uint32_t>(10 + b));
       add_parameter("weight" + std::to_string(b), weights_[b]);
     }
   }
@@ -67,7 +59,7 @@ TEST_CASE("nothing is kept but the inputs of the segments") {
   const auto peak_with = [](const std::function<Tensor(Net&, const Tensor&)>& forward) {
     Net net;
     const ParameterArena arena(net);
-    const Tensor x = numbers({batch, Net::width}, 1);
+    const Tensor x = random_tensor({batch, Net::width}, 1);
     reset_peak(Device::cpu);
     const size_t before = memory_stats(Device::cpu).live;
     backward(sum(forward(net, x)));
@@ -86,7 +78,7 @@ TEST_CASE("nothing is kept but the inputs of the segments") {
 
 TEST_CASE("without a history there is none, and parameters alone are enough for one") {
   Net net;
-  const Tensor x = numbers({2, Net::width}, 1);
+  const Tensor x = random_tensor({2, Net::width}, 1);
   ParameterArena arena(net);
   CHECK(checkpoint(net.range(0, 1), x).requires_grad());
   CHECK_FALSE(checkpoint([](const Tensor& a) { return relu(a); }, x).requires_grad());
@@ -99,7 +91,7 @@ TEST_CASE("an input or a dropout key that changes before backward is refused") {
   ambient().step = Tensor::from(std::vector<int32_t>{3}, {});
   Net net;
   ParameterArena arena(net);
-  Tensor x = numbers({2, Net::width}, 1);
+  Tensor x = random_tensor({2, Net::width}, 1);
   const Tensor first = sum(checkpoint(net.range(0, 2), x));
   x.mutable_data<float>()[0] += 1;
   CHECK(error_of([&] { backward(first); }).find("modified before backward") != std::string::npos);
@@ -113,7 +105,7 @@ TEST_CASE("backward leaves the ambient state as it was") {
   Net net;
   ParameterArena arena(net);
   ambient().seed = 1;
-  const Tensor loss = sum(checkpoint(net.range(0, 2), numbers({2, Net::width}, 1)));
+  const Tensor loss = sum(checkpoint(net.range(0, 2), random_tensor({2, Net::width}, 1)));
   ambient().seed = 2;
   backward(loss);
   CHECK(ambient().seed == 2);

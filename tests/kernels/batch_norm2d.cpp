@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
 #include "tests/support/checks.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/thrown.h"
 
 namespace hs::test {
@@ -24,14 +24,9 @@ namespace {
 constexpr double u32 = tolerance::u32;
 
 // Uniform, of this mean and deviation.
-Tensor random_values(const Shape& shape, uint32_t purpose, double mean = 0, double deviation = 1) {
-  const RandomStream stream{2028, RandomPurpose::init, purpose, 0, 0};
-  std::vector<float> values(static_cast<size_t>(shape.size()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double uniform = 2 * to_unit_float(random_bits(stream, i)) - 1;
-    values[i] = static_cast<float>(mean + std::sqrt(3.0) * deviation * uniform);
-  }
-  return Tensor::from(values, shape);
+Tensor random_values(const Shape& shape, uint32_t which, double mean = 0, double deviation = 1) {
+  const double side = std::sqrt(3.0) * deviation;
+  return random_tensor(shape, which, mean - side, mean + side);
 }
 
 Tensor leaf(Tensor x) {

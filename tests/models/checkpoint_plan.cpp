@@ -9,12 +9,12 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "engine/random.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 #include "models/models.h"
 #include "models/train_step.h"
 #include "tests/support/random_stages.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/thrown.h"
 
@@ -52,13 +52,9 @@ Sample sample(const std::string& model, int64_t N) {
         prepare(InputKind::tokens, {Tensor::from(text.images(), {N, 1, 33, 1}), Tensor::from(text.labels(), {N})}, {});
     return {tokens, labels};
   }
-  std::vector<float> pixels;
   std::vector<int32_t> labels;
-  for (int64_t i = 0; i < N * 784; ++i) {
-    pixels.push_back(to_unit_float(random_bits({6, RandomPurpose::init, 0, 0, 0}, static_cast<uint64_t>(i))) - 0.3f);
-  }
   for (int64_t n = 0; n < N; ++n) labels.push_back(static_cast<int32_t>(n % 10));
-  return {Tensor::from(pixels, {N, 28, 28, 1}), Tensor::from(labels, {N})};
+  return {random_tensor({N, 28, 28, 1}, 6, -0.3, 0.7), Tensor::from(labels, {N})};
 }
 
 int64_t peak_of_step(StagedModel& model, const Sample& batch) {

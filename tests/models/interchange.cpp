@@ -16,6 +16,7 @@
 #include "models/onnx.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -82,11 +83,7 @@ std::vector<Case> models() {
 
 // Writes them to `path` as the tensor x.
 Tensor write_images(const std::filesystem::path& path, const ModelSizes& sizes) {
-  std::vector<float> values(static_cast<size_t>(5 * sizes.rows * sizes.columns * sizes.channels));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = 3 * to_unit_float(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i)) - 0.5f;
-  }
-  Tensor images = Tensor::from(values, {5, sizes.rows, sizes.columns, sizes.channels});
+  const Tensor images = random_tensor({5, sizes.rows, sizes.columns, sizes.channels}, 1, -0.5, 2.5);
   write_safetensors(path, {{"x", images}});
   return images;
 }
@@ -110,12 +107,7 @@ std::unique_ptr<StagedModel> changed_model(const Case& one) {
   uint32_t which = 0;
   for (const NamedParameter& parameter : model->parameters()) {
     if (parameter.value->shape().rank() != 1) continue;
-    std::vector<float> values(static_cast<size_t>(parameter.value->size()));
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = 0.5f + to_unit_float(random_bits({6, RandomPurpose::synthetic, which, 0, 0}, i));
-    }
-    parameter.value->copy_from(Tensor::from(values, parameter.value->shape()));
-    ++which;
+    parameter.value->copy_from(random_tensor(parameter.value->shape(), ++which, 0.5, 1.5));
   }
   return model;
 }

@@ -20,6 +20,7 @@
 #include "models/model_file.h"
 #include "models/train.h"
 #include "models/train_step.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"
 
@@ -37,20 +38,12 @@ std::unique_ptr<StagedModel> adapted(const LoraOptions& options, const ModelSize
   return model;
 }
 
-void set_values(Tensor& tensor, uint32_t which, double size) {
-  Floats values(static_cast<size_t>(tensor.size()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(
-        size * (2 * to_unit_float(random_bits({.seed = 3, .layer = which}, static_cast<uint64_t>(i))) - 1));
-  }
-  tensor.copy_from(Tensor::from(values, tensor.shape()));
-}
-
 // Adapters as after some training: B is not zero.
 void set_adapters(StagedModel& model, double size = 0.3) {
   uint32_t which = 0;
   for (const NamedParameter& parameter : model.parameters()) {
-    if (is_adapter(parameter.name)) set_values(*parameter.value, ++which, size);
+    if (!is_adapter(parameter.name)) continue;
+    parameter.value->copy_from(random_tensor(parameter.value->shape(), ++which, -size, size));
   }
 }
 
@@ -127,9 +120,8 @@ TEST_CASE("a layer's result and its gradients are those of the formula") {
   const AmbientScope scope;
   ambient().recording = true;
   LayerKeys keys(1);
-  Tensor weight = Tensor::empty({in, out}, DType::f32), x = Tensor::empty({N, in}, DType::f32),
-         dy = Tensor::empty({N, out}, DType::f32);
-  set_values(weight, 1, 1), set_values(x, 2, 1), set_values(dy, 3, 1);
+  Tensor weight = random_tensor({in, out}, 1), x = random_tensor({N, in}, 2);
+  const Tensor dy = random_tensor({N, out}, 3);
   class Frozen : public LoraLinear {
    public:
     using LoraLinear::LoraLinear;
@@ -138,7 +130,7 @@ TEST_CASE("a layer's result and its gradients are those of the formula") {
   layer.freeze_and_adapt(keys);
   uint32_t which = 10;
   for (const NamedParameter& parameter : layer.parameters()) {
-    if (!parameter.is_frozen) set_values(*parameter.value, ++which, 1);
+    if (!parameter.is_frozen) parameter.value->copy_from(random_tensor(parameter.value->shape(), ++which));
   }
   ParameterArena arena(layer);
   REQUIRE(arena.parameters().size() == 2);

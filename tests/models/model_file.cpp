@@ -5,26 +5,18 @@
 #include <algorithm>
 
 #include "engine/ambient.h"
-#include "engine/random.h"
 #include "models/layers.h"
 #include "tests/support/bad_input.h"
+#include "tests/support/random_tensor.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 
-Tensor random_images(const ModelSizes& sizes) {
-  std::vector<float> values(static_cast<size_t>(3 * sizes.rows * sizes.columns * sizes.channels));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = to_unit_float(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i));
-  }
-  return Tensor::from(values, {3, sizes.rows, sizes.columns, sizes.channels});
-}
-
 std::vector<float> logits(StagedModel& model, const ModelSizes& sizes) {
   const Inference scope;
-  return model.forward(random_images(sizes)).to_vector<float>();
+  return model.forward(random_tensor({3, sizes.rows, sizes.columns, sizes.channels}, 1, 0)).to_vector<float>();
 }
 
 TEST_CASE("every model comes back with its description and the same outputs") {

@@ -15,6 +15,7 @@
 #include "kernels/dropout/dropout.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/thrown.h"
 
@@ -218,16 +219,11 @@ TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the b
   for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
-    Floats pixels;
-    for (uint64_t i = 0; i < 3 * 784; ++i) {
-      pixels.push_back(to_unit_float(random_bits({5, RandomPurpose::synthetic, 0, 0, 0}, i)));
-    }
-    const Tensor three = model->forward(Tensor::from(pixels, {3, 28, 28, 1}));
+    const Tensor images = test::random_tensor({3, 28, 28, 1}, 5, 0);
+    const Tensor three = model->forward(images);
     CHECK(three.shape() == Shape{3, 10});
     for (int64_t n = 0; n < 3; ++n) {
-      const Tensor image =
-          Tensor::from(Floats(pixels.begin() + n * 784, pixels.begin() + (n + 1) * 784), {1, 28, 28, 1});
-      const Tensor one = model->forward(image);
+      const Tensor one = model->forward(images.slice(n * 784, {1, 28, 28, 1}));
       CHECK(one.shape() == Shape{1, 10});
       const auto alone = one.to_vector<float>(), together = three.slice(n * 10, {10}).to_vector<float>();
       for (size_t i = 0; i < 10; ++i) CHECK(std::fabs(alone[i] - together[i]) <= 1e-5f);

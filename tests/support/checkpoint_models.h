@@ -14,13 +14,13 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/checkpoint.h"
-#include "engine/random.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/measure_stages.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/thrown.h"
 
 namespace hs::test {
@@ -82,14 +82,6 @@ struct CheckpointPlanCase {
   std::function<Tensor(SmallStaged& model, const Tensor& x)> forward;  // empty: the model's own
 };
 
-inline Tensor checkpoint_images(int64_t N, Device device) {
-  std::vector<float> pixels;
-  for (int64_t i = 0; i < N * 144; ++i) {
-    pixels.push_back(to_unit_float(random_bits({8, RandomPurpose::init, 0, 0, 0}, static_cast<uint64_t>(i))) - 0.25f);
-  }
-  return Tensor::from(pixels, {N, 12, 12, 1}).to(device);
-}
-
 inline CheckpointOutcome train_checkpointed(Device device, Precision precision, const CheckpointPlanCase& plan) {
   constexpr int64_t N = 3;
   const AmbientScope scope;
@@ -102,7 +94,7 @@ inline CheckpointOutcome train_checkpointed(Device device, Precision precision, 
   ambient().training = true;
   ambient().seed = 21;
   ambient().step = optimizer->step_counter();
-  const Tensor images = checkpoint_images(N, device);
+  const Tensor images = random_tensor({N, 12, 12, 1}, 8, -0.25, 0.75).to(device);
   const Tensor labels = Tensor::from(std::vector<int32_t>{7, 1, 4}, {N}).to(device);
   CheckpointOutcome outcome;
   const auto live = [&] { return memory_stats(device).live_by_purpose; };
@@ -224,7 +216,7 @@ inline void check_modified_input(Device device) {
   ParameterArena arena(model, device);
   for (const std::vector<Segment>& segments : {std::vector<Segment>{{0, 1}}, {{0, 5}}}) {
     model.set_segments(segments);
-    Tensor images = checkpoint_images(2, device);
+    Tensor images = random_tensor({2, 12, 12, 1}, 8, -0.25, 0.75).to(device);
     const Tensor labels = Tensor::from(std::vector<int32_t>{3, 0}, {2}).to(device);
     const Tensor loss = softmax_cross_entropy(model.forward(images), labels);
     images.fill_zero();
