@@ -15,6 +15,7 @@
 #include "engine/parallel.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/adapter_file.h"
 #include "models/model_file.h"
@@ -113,7 +114,7 @@ TEST_CASE("A starts uniform in +-1/sqrt(in), B with zeros, so that the network c
   CHECK(logits(*model) != logits(*base));
 }
 
-// One layer, against loops: y = x W + (alpha / r) (x A^T) B^T, and the gradients of its sum weighted by dy.
+// y = x W + (alpha / r) (x A^T) B^T, by the one matrix that it is: W + (alpha / r) A^T B^T.
 TEST_CASE("a layer's result and its gradients are those of the formula") {
   constexpr int64_t N = 5, in = 7, out = 6, rank = 2;
   constexpr double factor = 3.0 / rank;
@@ -138,34 +139,17 @@ TEST_CASE("a layer's result and its gradients are those of the formula") {
   const Tensor y = layer.forward(x);
   backward(y, dy);
 
-  const Floats W = weight.to_vector<float>(), X = x.to_vector<float>(), D = dy.to_vector<float>();
-  const Floats A = arena.parameters()[0].value->to_vector<float>(), B = arena.parameters()[1].value->to_vector<float>();
-  const auto at = [](const Floats& values, int64_t row, int64_t columns, int64_t column) {
-    return double{values[static_cast<size_t>(row * columns + column)]};
+  const NoGrad plain;
+  const Tensor A = *arena.parameters()[0].value, B = *arena.parameters()[1].value, dW = matmul(x, dy, {}, {true});
+  const GemmOptions both_transposed{.transpose_a = true, .transpose_b = true};
+  const Tensor merged = add(weight, scale(matmul(A, B, {}, both_transposed), factor));
+  const auto check_close = [](const Tensor& got, const Tensor& expected) {
+    CHECK(max_difference(got.to_vector<float>(), expected.to_vector<float>()) < 2e-5);
   };
-  Floats expected_y, dx(static_cast<size_t>(N * in)), dA(static_cast<size_t>(rank * in)),
-      dB(static_cast<size_t>(out * rank));
-  for (int64_t n = 0; n < N; ++n) {
-    for (int64_t o = 0; o < out; ++o) {
-      double sum = 0;
-      for (int64_t i = 0; i < in; ++i) {
-        double w = at(W, i, out, o);
-        for (int64_t r = 0; r < rank; ++r) w += factor * at(B, o, rank, r) * at(A, r, in, i);
-        sum += at(X, n, in, i) * w;
-        dx[static_cast<size_t>(n * in + i)] += static_cast<float>(at(D, n, out, o) * w);
-        for (int64_t r = 0; r < rank; ++r) {
-          const double d = factor * at(D, n, out, o) * at(X, n, in, i);
-          dA[static_cast<size_t>(r * in + i)] += static_cast<float>(d * at(B, o, rank, r));
-          dB[static_cast<size_t>(o * rank + r)] += static_cast<float>(d * at(A, r, in, i));
-        }
-      }
-      expected_y.push_back(static_cast<float>(sum));
-    }
-  }
-  CHECK(max_difference(y.to_vector<float>(), expected_y) < 1e-5);
-  CHECK(max_difference(x.grad().to_vector<float>(), dx) < 2e-5);
-  CHECK(max_difference(arena.parameters()[0].value->grad().to_vector<float>(), dA) < 2e-5);
-  CHECK(max_difference(arena.parameters()[1].value->grad().to_vector<float>(), dB) < 2e-5);
+  check_close(y, matmul(x, merged));
+  check_close(x.grad(), matmul(dy, merged, {}, {.transpose_b = true}));
+  check_close(A.grad(), scale(matmul(B, dW, {}, both_transposed), factor));
+  check_close(B.grad(), scale(matmul(dW, A, {}, both_transposed), factor));
 }
 
 struct Outcome {
