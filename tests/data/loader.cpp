@@ -4,10 +4,8 @@
 
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "data/memory_source.h"

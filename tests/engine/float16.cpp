@@ -6,7 +6,6 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "engine/float16.h"

@@ -1,7 +1,6 @@
 // The random numbers: Philox against its authors' vectors, streams that do not overlap, permutations that are ones.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>

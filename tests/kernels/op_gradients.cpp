@@ -1,9 +1,6 @@
 // Every differentiable row of the op table against central differences in f64.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <thread>

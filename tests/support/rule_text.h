@@ -3,8 +3,6 @@
 // it predicts.
 #pragma once
 
-#include <numeric>
-#include <string>
 #include <vector>
 
 #include "data/memory_source.h"

@@ -1,9 +1,7 @@
 // Small data sets for the tests of formats.
 #pragma once
 
-#include <algorithm>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "data/io/sample_source.h"
