@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,19 +24,11 @@
 namespace {
 
 namespace fs = std::filesystem;
+using hs::test::read_text;
 using hs::test::TemporaryFolder;
+using hs::test::write_text;
 
 constexpr const char* first_file = "train-images-idx3-ubyte";
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write(const fs::path& path, const std::string& bytes) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << bytes;
-}
 
 std::string url(const fs::path& folder) { return "file://" + folder.string(); }
 
@@ -118,7 +109,7 @@ TEST_CASE("get: usage") {
 TEST_CASE("get: no tools, and places that cannot be written") {
   const TemporaryFolder folder;
   check_failure(get(folder, {"mnist", "x"}, {{"PATH", "/nonexistent"}}), 4, "needs curl or wget, found neither");
-  write(folder.path / "file", "");
+  write_text(folder.path / "file", "");
   check_failure(get(folder, {"mnist", "file"}), 4, "file exists and is not a folder");
   check_failure(get(folder, {"mnist", "file/below"}), 4, "cannot create the folder");
 }
@@ -126,8 +117,8 @@ TEST_CASE("get: no tools, and places that cannot be written") {
 TEST_CASE("get: no mirror works, nothing is left behind") {
   const TemporaryFolder folder, mirrors;
   const fs::path none = mirrors.path / "none", damaged = mirrors.path / "damaged", text = mirrors.path / "text";
-  write(damaged / (std::string(first_file) + ".gz"), std::string("\x1f\x8b\x08\0\0\0", 6));
-  write(text / (std::string(first_file) + ".gz"), "<html>not found</html>");
+  write_text(damaged / (std::string(first_file) + ".gz"), std::string("\x1f\x8b\x08\0\0\0", 6));
+  write_text(text / (std::string(first_file) + ".gz"), "<html>not found</html>");
   const Result result =
       get(folder, {"mnist", "a/b c"}, {{"HALFSTEP_MIRRORS", url(none) + " " + url(damaged) + "/ " + url(text)}});
   check_failure(result, 4, "no mirror gave all files of MNIST: ");
@@ -138,7 +129,7 @@ TEST_CASE("get: no mirror works, nothing is left behind") {
 
 TEST_CASE("get: the sums are of the unpacked bytes, which a mirror may have packed anew, or not at all") {
   const TemporaryFolder folder, mirror;
-  write(mirror.path / first_file, "not the images");
+  write_text(mirror.path / first_file, "not the images");
   for (const char* set : {"mnist", "fashion_mnist"}) {
     const Result result = get(folder, {set, "x"}, {{"HALFSTEP_MIRRORS", mirror.path.string()}});
     check_failure(result, 4, "(" + std::string(first_file) + " is damaged, or the disk is full)");
@@ -180,7 +171,7 @@ TEST_CASE("get: a mirror fails, the next one goes on; a complete folder is left 
   }
   const TemporaryFolder folder, damaged;
   const std::string bytes = read_text(mnist / packed);
-  write(damaged.path / packed, bytes.substr(0, bytes.size() - 1));
+  write_text(damaged.path / packed, bytes.substr(0, bytes.size() - 1));
   const Settings mirrors = {{"HALFSTEP_MIRRORS", url(damaged.path) + " " + url(mnist)}};
   const Result result = get(folder, {"mnist", "a/b c/"}, mirrors);
   CHECK_MESSAGE(result.code == 0, result.error);
@@ -214,7 +205,7 @@ TEST_CASE("get: Tiny Shakespeare is one file, stored as it is published") {
     return;
   }
   const TemporaryFolder folder, damaged;
-  write(damaged.path / "input.txt", read_text(text / "input.txt") + "x");
+  write_text(damaged.path / "input.txt", read_text(text / "input.txt") + "x");
   check_failure(get(folder, {"tinyshakespeare", "a"}, {{"HALFSTEP_MIRRORS", damaged.path.string()}}), 4,
                 "no mirror gave all files of Tiny Shakespeare: ");
   CHECK(!fs::exists(folder.path / "a"));
@@ -249,7 +240,7 @@ with h5py.File(sys.argv[1] + "/colour.h5", "w") as file:
 TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels and names, or nothing") {
   const TemporaryFolder folder;
   if (!hs::test::python_has("pyarrow h5py PIL numpy")) return;
-  write(folder / "make.py", make_sets);
+  write_text(folder / "make.py", make_sets);
   const std::string at = "'" + folder.path.string() + "/";
   REQUIRE(hs::test::run_python(at + "'", (folder / "make.py").string()).status == 0);
   const auto run = [&](const std::string& words) { return hs::test::run_python(words + " 2>&1", "data/import"); };
@@ -300,8 +291,8 @@ TEST_CASE("import: pairs of a text become symbols, and come back as they were") 
   for (uint32_t i = 0, x = 1; i < 4000; ++i, x = x * 1103515245 + 12345) {  // 251 and above, and 0, are left
     text += i % 100 ? all.substr(1 + (x >> 16) % 250, 1) : "aaaab";
   }
-  write(folder / "some.txt", text);
-  write(folder / "all.txt", all);
+  write_text(folder / "some.txt", text);
+  write_text(folder / "all.txt", all);
   const auto made = run(at + "some.txt' " + at + "set' --vocabulary 253");
   REQUIRE_MESSAGE(made.status == 0, made.output);
   CHECK(contains(made.output,

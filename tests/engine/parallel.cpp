@@ -3,8 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -32,10 +30,7 @@ bool is_complete(int64_t pieces) {
 
 TEST_CASE("a quota of CPU time counts as so many cores: the least of the groups that the process is in") {
   const test::TemporaryFolder root;
-  const auto write = [&](const char* file, const char* text) {
-    std::filesystem::create_directories((root / file).parent_path());
-    std::ofstream(root / file) << text;
-  };
+  const auto write = [&](const char* file, const char* text) { test::write_text(root / file, text); };
   CHECK(cpu_quota(root.path.c_str()) == 0);
   write("proc/self/cgroup", "0::/a/b\n");
   write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");

@@ -9,9 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -56,7 +54,9 @@ bool fails(const char* name) {
 }
 
 using namespace hs;
+using hs::test::read_text;
 using hs::test::TemporaryFolder;
+using hs::test::write_text;
 namespace fs = std::filesystem;
 
 TrainingState state_of(float number) {
@@ -76,12 +76,6 @@ int number_of(const TrainingState& state) {
   if (values.size() != 40000 || state.tensors.size() != 2 || state.values.size() != 1) return -1;
   return state.values.at("step") == std::to_string(static_cast<int>(values[0])) ? static_cast<int>(values[0]) : -1;
 }
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-void write_bytes(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
 // Saves states 1 to 4 of a run that keeps two, and tells after each how many are said to be on the disk.
 void save_four(const fs::path& folder, const std::function<void(int64_t)>& tell, std::vector<std::string>& said) {
@@ -240,21 +234,21 @@ TEST_CASE("a file system without locks is said, and the run goes on") {
 TEST_CASE("what another program has in the folder is not touched, and a number that overflows is refused") {
   const TemporaryFolder folder;
   const auto open = [&] { const RunFolder run(folder.path, 2, [](const std::string&) {}); };
-  write_bytes(folder / "lock", "dear diary");
+  write_text(folder / "lock", "dear diary");
   CHECK_THROWS_WITH_AS(open(), doctest::Contains("lock: is not the lock of a run"), Error);
-  CHECK(bytes_of(folder / "lock") == "dear diary");
+  CHECK(read_text(folder / "lock") == "dear diary");
   fs::remove(folder / "lock");
-  write_bytes(folder / "2026", "2026");
+  write_text(folder / "2026", "2026");
   fs::create_hard_link(folder / "2026", folder / "lock");
   CHECK_THROWS_WITH_AS(open(), doctest::Contains("lock: is not the lock of a run"), Error);
-  CHECK(bytes_of(folder / "2026") == "2026");
+  CHECK(read_text(folder / "2026") == "2026");
   fs::remove(folder / "lock");
 
-  write_bytes(folder / ".halfstep-0123456789abcdef-model.safetensors.tmp", "a model that is being written");
-  write_bytes(folder / ".halfstep-0123456789abcdef-state-000001.safetensors.tmp", "half of a state");
+  write_text(folder / ".halfstep-0123456789abcdef-model.safetensors.tmp", "a model that is being written");
+  write_text(folder / ".halfstep-0123456789abcdef-state-000001.safetensors.tmp", "half of a state");
   open();
   CHECK(folder.names() == std::set<std::string>{".halfstep-0123456789abcdef-model.safetensors.tmp", "2026", "lock"});
-  write_bytes(folder / "state-9223372036854775807.safetensors", "");
+  write_text(folder / "state-9223372036854775807.safetensors", "");
   CHECK_THROWS_WITH_AS(open(), doctest::Contains("no number is left"), Error);
 }
 
@@ -301,21 +295,21 @@ struct TwoStates {
 TEST_CASE(
     "a newest file that is damaged, cut short or foreign falls back to the one before, and goes with the next save") {
   TwoStates two;
-  const std::string good = bytes_of(two.second);
+  const std::string good = read_text(two.second);
   CHECK(two.newest() == 2);
   for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{400}, good.size() - 1}) {
     CAPTURE(size);
-    write_bytes(two.second, good.substr(0, size));
+    write_text(two.second, good.substr(0, size));
     CHECK(two.newest() == 1);
   }
   for (size_t at = 0; at < good.size(); at += at < 1200 ? 1 : 9973) {  // all of the header, and some of the numbers
     CAPTURE(at);
     std::string flipped = good;
     flipped[at] = static_cast<char>(flipped[at] ^ 4);
-    write_bytes(two.second, flipped);
+    write_text(two.second, flipped);
     CHECK(two.newest() == 1);
   }
-  write_bytes(two.second, good + "x");
+  write_text(two.second, good + "x");
   CHECK(two.newest() == 1);
   fs::remove(two.second);
   write_safetensors(two.second, {{"weight", Tensor::zeros({200, 200}, DType::f32)}}, {{"step", "9"}});
@@ -327,7 +321,7 @@ TEST_CASE(
   REQUIRE(mkfifo(two.second.c_str(), 0600) == 0);
   CHECK(two.newest() == 1);
   fs::remove(two.second);
-  write_bytes(two.second, "not a state");
+  write_text(two.second, "not a state");
   {
     RunFolder run(two.folder.path, 2, [](const std::string&) {});
     run.newest();
@@ -366,8 +360,8 @@ TEST_CASE("without a valid state, or with one of a later version, the run is ref
   fs::remove(two.second);
   write_safetensors(two.second, {{"weight", Tensor::zeros({1}, DType::f32)}}, {{"kind", "halfstep training state 2"}});
   refused(two, "written in version 2 of the format, this program reads up to 1");
-  write_bytes(two.first, "x");
-  write_bytes(two.second, "y");
+  write_text(two.first, "x");
+  write_text(two.second, "y");
   refused(two, "no state in it is valid: ");
 }
 

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
 
 #include "source_dir.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/child_process.h"
 
 namespace hs::test {
 namespace {
@@ -74,17 +73,6 @@ void check_well_formed(const std::string& html) {
   CHECK(open.empty());
 }
 
-// Returns what this command prints on stdout and stderr. Its exit code must be 0.
-std::string output_of(const std::string& command) {
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::string output;
-  char buffer[65536];
-  while (const size_t bytes = fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, bytes);
-  REQUIRE_MESSAGE(pclose(pipe) == 0, output.substr(output.size() - std::min<size_t>(output.size(), 2000)));
-  return output;
-}
-
 }  // namespace
 
 void check_report(const std::string& html, const nlohmann::json& record) {
@@ -110,8 +98,11 @@ std::string drawn(const std::filesystem::path& folder) {
     MESSAGE("skipped: no Node.js, so what the report's script draws is not checked");
     return "";
   }
-  return output_of(fmt::format("'{}' '{}/tests/support/render_report.js' '{}'", HALFSTEP_NODE, HALFSTEP_SOURCE_DIR,
-                               folder.string()));
+  const ChildResult result = run_shell(fmt::format("'{}' '{}/tests/support/render_report.js' '{}' 2>&1", HALFSTEP_NODE,
+                                                   HALFSTEP_SOURCE_DIR, folder.string()));
+  REQUIRE_MESSAGE(result.status == 0,
+                  result.output.substr(result.output.size() - std::min<size_t>(result.output.size(), 2000)));
+  return result.output;
 }
 
 std::string drawn(const std::string& html) {

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <utility>
@@ -147,11 +146,6 @@ void check_mistakes(const std::vector<Mistake>& mistakes, const Surroundings& ar
     CAPTURE(mistake.line);
     check_one_line(run_bench_line(mistake.line, around), mistake.code, mistake.part);
   }
-}
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
+
 namespace hs::test {
 
 using Words = std::vector<std::string>;
@@ -52,7 +54,6 @@ struct Mistake {
 };
 void check_mistakes(const std::vector<Mistake>& mistakes, const Surroundings& around = {});
 
-std::string read_text(const std::filesystem::path& path);
 std::vector<std::string> lines_of(const std::string& text);
 bool contains(const std::string& text, const std::string& part);
 

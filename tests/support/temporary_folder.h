@@ -1,10 +1,12 @@
-// A fresh folder for one test, removed with its contents.
+// A fresh folder for one test, removed with its contents, and texts in files.
 #pragma once
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -38,5 +40,16 @@ class TemporaryFolder {
 
   std::filesystem::path path;
 };
+
+inline std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Makes the folder too.
+inline void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 }  // namespace hs::test
