@@ -80,6 +80,7 @@ std::vector<Example> examples_of(const Case& c) {
                       return pools ? conv2d_pool_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
                     }},
             pools, is_sparse);
+    GuardPages::set_description(example.row.name);
     const Forced forward(conv2d_forward, "naive"), backward(conv2d_backward, "naive");
     example.exact = as_numbers(run_row(example.row, reference_run(run_of(c, example, DType::f32))));
   };
@@ -148,7 +149,7 @@ void run_case(const Case& c, bool on_both_sides, std::array<Variants, types.size
         KernelSlot &forward = example.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_forward) : conv2d_forward,
                    &backward = example.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_backward) : conv2d_backward;
         if (!example.is_sparse) ran.merge(run_variants(forward, c, example, types[t], done[t]));
-        const Forced exact(forward, "direct");
+        const Forced exact(forward, "direct");  // so that every gradient has the same ReLU and the same winners
         ran.merge(run_variants(backward, c, example, types[t], done[t]));
       }
     }
