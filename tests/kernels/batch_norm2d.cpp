@@ -75,9 +75,8 @@ void for_variants(const Body& body) {
         static_cast<KernelSlot*>(&batch_norm2d_backward)}) {
     for (const char* variant : {"simple", "simd"}) {
       INFO(std::string(slot->name()), "=", std::string(variant));
-      slot->force(variant);
+      const ForcedVariant forced(*slot, variant);
       body();
-      slot->force(nullptr);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/optimizer/steps.h"
+#include "tests/support/checks.h"
 #include "tests/support/thrown.h"
 
 namespace hs::test {
@@ -34,8 +35,7 @@ TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
   for (const char* variant : {"simple", "simd"}) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
       if (dtype == DType::f64 && std::string(variant) == "simd") continue;
-      gelu_forward.force(variant);
-      gelu_backward.force(variant);
+      const ForcedVariant forward(gelu_forward, variant), backward(gelu_backward, variant);
       const Tensor in = cast(Tensor::from(x, {count}), dtype);
       Tensor y = in.empty_like(), dx = in.empty_like();
       gelu_forward({in, y});
@@ -47,8 +47,6 @@ TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
         CHECK(std::fabs(results[i] - (x[i] > 0 ? values[i] : 0)) < 1e-30);
         CHECK(std::fabs(gradients[i] - (x[i] > 0 ? 1 : 0)) < 1e-30);
       }
-      gelu_forward.force(nullptr);
-      gelu_backward.force(nullptr);
     }
   }
 }

@@ -14,11 +14,9 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
-#include "kernels/examples/op_table.h"
+#include "tests/support/checks.h"
 
 namespace hs::test {
-using namespace examples;
-
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -73,7 +71,7 @@ void for_each_backward(const Convolution& c, const Operands& in, DType type,
                        const std::function<void(const std::string&, const Gradients3&)>& body) {
   for (const VariantBase* v = conv2d_backward.variants(); v; v = v->next) {
     if (v->device != Device::cpu) continue;
-    conv2d_backward.force(v->name);
+    const ForcedVariant forced(conv2d_backward, v->name);
     Operands leaves = {in.x.clone(), in.weight.clone(), in.bias.clone(), in.dy};
     for (Tensor* leaf : {&leaves.x, &leaves.weight, &leaves.bias}) leaf->set_requires_grad(true);
     try {
@@ -83,7 +81,6 @@ void for_each_backward(const Convolution& c, const Operands& in, DType type,
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::forced_variant) FAIL_CHECK(std::string(error.what()));
     }
-    conv2d_backward.force(nullptr);
   }
 }
 

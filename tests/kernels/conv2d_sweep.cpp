@@ -38,12 +38,6 @@ constexpr std::array<DType, 3> types = {DType::f32, DType::f16, DType::bf16};
 using Sizes = std::set<std::pair<int64_t, int64_t>>;
 std::map<std::pair<const VariantBase*, DType>, Sizes> covered;
 
-struct Forced {
-  Forced(KernelSlot& slot_, const char* variant) : slot(slot_) { slot.force(variant); }
-  ~Forced() { slot.force(nullptr); }
-  KernelSlot& slot;
-};
-
 // An op at the sizes of a case, and its results by the naive kernels.
 struct Example {
   OpCase row;
@@ -81,7 +75,7 @@ std::vector<Example> examples_of(const Case& c) {
                     }},
             pools, is_sparse);
     GuardPages::set_description(example.row.name);
-    const Forced forward(conv2d_forward, "naive"), backward(conv2d_backward, "naive");
+    const ForcedVariant forward(conv2d_forward, "naive"), backward(conv2d_backward, "naive");
     example.exact = as_numbers(run_row(example.row, reference_run(run_of(c, example, DType::f32))));
   };
   add("conv2d", false, false, false);
@@ -121,7 +115,7 @@ Variants run_variants(KernelSlot& slot, const Case& c, const Example& example, D
     const bool is_exact = v->error_growth == 1;
     // The winner of a window shows in the gradient; of nearly equal values any may win.
     how.forward_only = is_forward && !(example.pools && is_exact);
-    const Forced forced(slot, v->name);
+    const ForcedVariant forced(slot, v->name);
     const std::string what = fmt::format("{}={} {} {}", slot.name(), v->name, name(dtype), example.row.name);
     GuardPages::set_description(what);
     try {
@@ -149,7 +143,7 @@ void run_case(const Case& c, bool on_both_sides, std::array<Variants, types.size
         KernelSlot &forward = example.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_forward) : conv2d_forward,
                    &backward = example.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_backward) : conv2d_backward;
         if (!example.is_sparse) ran.merge(run_variants(forward, c, example, types[t], done[t]));
-        const Forced exact(forward, "direct");  // so that every gradient has the same ReLU and the same winners
+        const ForcedVariant exact(forward, "direct");  // so that every gradient has the same ReLU and the same winners
         ran.merge(run_variants(backward, c, example, types[t], done[t]));
       }
     }

@@ -22,11 +22,6 @@ namespace {
 
 const char* const variants[] = {"simple", "simd"};
 
-struct Forced {
-  explicit Forced(const char* variant) { dropout_mask.force(variant); }
-  ~Forced() { dropout_mask.force(nullptr); }
-};
-
 Tensor masked(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step = {}) {
   Tensor y = x.empty_like();
   dropout_mask({x, rate, stream, step, y});
@@ -59,7 +54,7 @@ TEST_CASE("dropout keeps the elements that the golden files say") {
                               static_cast<uint32_t>(of_case[3])};
     const auto expected = masks.as<uint8_t>().subspan(1000 * c, 1000);
     for (const char* variant : variants) {
-      const Forced forced(variant);
+      const ForcedVariant forced(dropout_mask, variant);
       CAPTURE(variant);
       CAPTURE(c);
       CHECK(kept(1000, of_case[4], stream) == std::vector<bool>(expected.begin(), expected.end()));
@@ -70,7 +65,7 @@ TEST_CASE("dropout keeps the elements that the golden files say") {
 TEST_CASE("an element is kept at the rates up to its number, and dropped beyond") {
   const RandomStream stream{5, RandomPurpose::dropout, 6, 7, 8};
   for (const char* variant : variants) {
-    const Forced forced(variant);
+    const ForcedVariant forced(dropout_mask, variant);
     CAPTURE(variant);
     for (size_t i = 0; i < 200; ++i) {
       CAPTURE(i);
@@ -103,7 +98,7 @@ TEST_CASE("the variants of dropout agree bit by bit, for any size, type, alignme
       const Tensor step = Tensor::from(std::vector<int32_t>{5}, {});
       Tensor expected;
       for (const char* variant : variants) {
-        const Forced forced(variant);
+        const ForcedVariant forced(dropout_mask, variant);
         for (const int threads : {1, 2, 5}) {
           if (threads > 1 && size < 16384) continue;  // one piece
           set_threads(threads);
@@ -122,7 +117,7 @@ TEST_CASE("a dropped element is +0 whatever it was, and a kept one stays NaN or 
   const RandomStream stream{9, RandomPurpose::dropout, 0, 0, 0};
   const std::vector<bool> keeps = kept(1000, 0.5, stream);
   for (const char* variant : variants) {
-    const Forced forced(variant);
+    const ForcedVariant forced(dropout_mask, variant);
     CAPTURE(variant);
     for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), -1.0f}) {
       const auto y = masked(Tensor::from(std::vector<float>(1000, value), {1000}), 0.5, stream).to_vector<float>();
@@ -156,7 +151,7 @@ TEST_CASE("the rate is rounded to a multiple of 2^-16, never to 0 or 1, and the 
 TEST_CASE("a rate near 0 drops an element now and then, and a rate near 1 keeps one") {
   constexpr int64_t size = 1 << 20;  // on average 16 of them
   for (const char* variant : variants) {
-    const Forced forced(variant);
+    const ForcedVariant forced(dropout_mask, variant);
     CAPTURE(variant);
     for (const double rate : {1e-9, 1 - 1e-9}) {
       CAPTURE(rate);

@@ -69,9 +69,8 @@ TEST_CASE("a candidate takes the place of the variants, and what it gets wrong i
   const auto check_row = [&](double spoilt_by) {
     const Candidate candidate{"add_forward", "mine", Device::cpu, 1,
                               [&](const OpCase& its, const Inputs& in, const RowRun& run) {
-                                force_variant("add_forward=simple");
+                                const ForcedVariant forced(add_forward, "simple");
                                 std::vector<Tensor> results = run_row(its, in, run);
-                                add_forward.force(nullptr);
                                 results[0].mutable_data<float>()[2] += static_cast<float>(spoilt_by);
                                 return results;
                               }};

@@ -14,4 +14,11 @@ inline bool report_to_doctest() {
 }
 inline const bool reports_to_doctest = report_to_doctest();  // in each program that includes this
 
+// Forces a variant for as long as it lives.
+struct ForcedVariant {
+  ForcedVariant(KernelSlot& slot_, const char* variant) : slot(slot_) { slot.force(variant); }
+  ~ForcedVariant() { slot.force(nullptr); }
+  KernelSlot& slot;
+};
+
 }  // namespace hs::test
