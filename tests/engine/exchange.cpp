@@ -210,7 +210,7 @@ void check_sum(int64_t leaves, int ranks, size_t count, int64_t halving_bytes, i
 }
 
 TEST_CASE("every number of leaves on every number of ranks gives the tree's sum, halved or not, in few messages") {
-  for (int ranks = 1; ranks <= 18; ++ranks) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 18}) {
     for (int64_t leaves = 1; leaves <= 40; leaves += ranks < 10 ? 1 : 3) {
       for (const int64_t halving_bytes : {-1, 0}) check_sum(leaves, ranks, 33, halving_bytes);
     }
