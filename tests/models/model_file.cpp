@@ -2,7 +2,6 @@
 // refused with what does not, before anything is copied.
 #include "models/model_file.h"
 
-
 #include "engine/ambient.h"
 #include "models/layers.h"
 #include "tests/support/bad_input.h"
