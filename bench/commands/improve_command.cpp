@@ -11,18 +11,11 @@
 #include <limits>
 #include <optional>
 
-#include "bench/cli/clock.h"
-#include "bench/cli/console.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/child_training.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/improvement.h"
 #include "bench/measure/row.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -44,95 +37,6 @@ struct Searched {
 
   Json to_json() const { return {{"runs", found.runs}, {"seconds", seconds}, {"out_of_time", found.out_of_time}}; }
 };
-
-class ImproveCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  Trial train(const Json& settings, uint64_t seed, double limit, bool is_given);
-  void say(const std::string& line) const {
-    if (!quiet_) cli::write_stderr(line + "\n");
-  }
-  double judged_seconds() const { return minutes_ * 60 / 6; }  // of training, at most, of a run that is judged
-  Searched search(const Json& given, bool is_grid);
-  std::vector<Judged> judge(const measure::Found& found, const Json& given, const Searched* grid);
-  void answer(Json& record, const Searched& searched, const std::vector<Judged>& judged, const Searched* grid) const;
-  void write_recipe(const Json& settings, OutputFile& file) const;
-
-  std::string run_, target_, out_;
-  double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
-  int64_t repeat_ = 5;
-  uint64_t seed_ = 1;
-  bool quick_ = false, exhaustive_ = false, quiet_ = false;
-  Json last_record_;  // of a training, for the machine and the data
-  report::Outputs outputs_;
-};
-
-void ImproveCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench improve --target accuracy=0.98 --out recipe.json    # then: train --recipe recipe.json
-  halfstep-bench improve --run "--model mlp --batch 8 --validation 0.1" --target loss=0.2 --minutes 5
-
-docs/recipes.md says what it tries, and in which order.
-)");
-  flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults");
-  flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
-  flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost");
-  flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about");
-  flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end");
-  flags.repeat(repeat_);
-  flags.seed(seed_);
-  flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
-  flags.on_off(
-      "--exhaustive", exhaustive_,
-      "Then one run of every combination, to judge the best beside what the search found; needs many --minutes");
-  flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
-  outputs_.declare(flags);
-  flags.quiet(quiet_);
-}
-
-// A training that diverges, or that these settings do not allow, is no candidate; of what was given it is an error.
-Trial ImproveCommand::train(const Json& settings, uint64_t seed, double limit, bool is_given) {
-  Json with = settings;
-  with["--target"] = Json::array({target_});
-  with["--max-minutes"] = Json::array({fmt::format("{:.6f}", std::max(limit, 0.01) / 60)});
-  try {
-    const Json record = train_once(with, seed);
-    if (last_record_.is_null()) last_record_ = record;
-    const Json &row = record["rows"][0], &seconds = report::member(report::part(row, "target"), "seconds");
-    return {seconds.is_number() ? seconds.get<double>() : std::numeric_limits<double>::infinity(),
-            report::number(row, "test_accuracy"), report::number(row, "stall_share")};
-  } catch (const Error& error) {
-    if (is_given || (error.code() != ExitCode::numeric && error.code() != ExitCode::usage)) throw;
-    say(error.what());
-    return {};
-  }
-}
-
-// What was given, what was found, that without each of its changes, and the best of the grid.
-std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Json& given, const Searched* grid) {
-  std::vector<Judged> rows = {{"as given", given}};
-  if (!found.changes.empty()) rows.push_back({"improved", found.settings});
-  for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
-    Json settings = given;
-    for (size_t i = 0; i < found.changes.size(); ++i) {
-      if (i != without) settings = changed(settings, found.changes[i]);
-    }
-    rows.push_back({"without " + found.changes[without].text(), settings});
-  }
-  if (grid) rows.push_back({"best of the grid", grid->found.settings});
-  constexpr uint64_t unseen = 1000;
-  const auto run = [&](size_t i, int64_t turn) {
-    rows[i].trials.push_back(
-        train(rows[i].settings, seed_ + unseen + static_cast<uint64_t>(turn), judged_seconds(), i == 0));
-    return true;
-  };
-  measure::in_turns(rows.size(), repeat_, run,
-                    [&](int64_t turn) { say(fmt::format("judging: turn {} of {}", turn + 1, repeat_)); });
-  return rows;
-}
 
 std::string times(const measure::SpeedUp& gain) {
   return std::isfinite(gain.ratio) ? gain.text() : "not reached in the time otherwise";
@@ -186,99 +90,176 @@ report::Rows rows_of(const std::vector<Judged>& judged) {
   return rows;
 }
 
-void ImproveCommand::write_recipe(const Json& settings, OutputFile& file) const {
-  if (!file.is_wanted()) return;
-  Json recipe = Json::object();
-  for (const auto& [flag, words] : settings.items()) {
-    recipe[flag.substr(2)] = words.size() == 1 ? words[0] : words;
-  }
-  file.write(to_text(recipe));
-  file.keep();
-}
+class ImproveCommand : public cli::Command {
+  std::string run_, target_, out_;
+  double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
+  int64_t repeat_ = 5;
+  uint64_t seed_ = 1;
+  bool quick_ = false, exhaustive_ = false, quiet_ = false;
+  Json last_record_;  // of a training, for the machine and the data
+  report::Outputs outputs_;
 
-// The search or, for the grid, one run of every combination; each for two thirds of --minutes at most.
-Searched ImproveCommand::search(const Json& given, bool is_grid) {
-  const Clock::time_point start = Clock::now();
-  const double limit = minutes_ * 60 * 2 / 3;
-  const measure::SearchRules rules = {.lose = lose_,
-                                      .first_limit = limit / 4,
-                                      .is_exhaustive = is_grid,
-                                      .seed = seed_,
-                                      .may_go_on = [&] { return seconds_since(start) < limit; },
-                                      .say = [&](const std::string& line) { say(line); }};
-  const auto trainer = [&](const Json& settings, uint64_t seed, double most) {
-    return train(settings, seed, most, settings == given);
-  };
-  const measure::Found found = measure::improve(given, trainer, rules);
-  return {found, seconds_since(start)};
-}
+  void say(const std::string& line) const {
+    if (!quiet_) cli::write_stderr(line + "\n");
+  }
+  double judged_seconds() const { return minutes_ * 60 / 6; }  // of training, at most, of a run that is judged
 
-// Adds what mattered to the record, and what to do.
-void ImproveCommand::answer(Json& record, const Searched& searched, const std::vector<Judged>& judged,
-                            const Searched* grid) const {
-  const measure::Found& found = searched.found;
-  record["search"] = searched.to_json();
-  record["changes"] = Json::array();
-  std::vector<std::string> mattered;
-  for (const Effect& effect : effects_of(found, judged)) {
-    Json& change = record["changes"].emplace_back(effect.gain.to_json());
-    change["kind"] = effect.change->kind;
-    change["flags"] = effect.change->text();
-    if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", effect.change->text(), times(effect.gain)));
+  void declare(cli::Flags& flags) override {
+    flags.examples({"improve --target accuracy=0.98 --out recipe.json    # then: train --recipe recipe.json",
+                    "improve --run \"--model mlp --batch 8 --validation 0.1\" --target loss=0.2 --minutes 5"},
+                   "docs/recipes.md says what it tries, and in which order.");
+    flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults");
+    flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
+    flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost");
+    flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about");
+    flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end");
+    flags.repeat(repeat_);
+    flags.seed(seed_);
+    flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
+    flags.on_off(
+        "--exhaustive", exhaustive_,
+        "Then one run of every combination, to judge the best beside what the search found; needs many --minutes");
+    flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
+    outputs_.declare(flags);
+    flags.quiet(quiet_);
   }
-  std::vector<std::string> answer;
-  if (found.changes.empty()) {
-    answer = {
-        fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(judged[0].settings), target_)};
-  } else {
-    answer = {fmt::format("Use train{}: it reaches {} ({}).", cli::words_of(found.settings), target_,
-                          times(measure::speed_up(judged[0].seconds(), judged[1].seconds()))),
-              fmt::format("What mattered: {}.", fmt::join(mattered, "; ")), claim(judged, challenge_, lose_)};
-  }
-  if (grid) {
-    const Judged& improved = judged[found.changes.empty() ? 0 : 1];
-    const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds());
-    record["grid"] = grid->to_json();
-    record["grid"].update(gain.to_json());
-    answer.push_back(fmt::format(
-        "The grid took {:.0f} s, the search {:.0f} s. What the search found is, beside the best of the grid, {}.",
-        grid->seconds, searched.seconds, times(gain)));
-  }
-  record["answer"] = answer;
-}
 
-void ImproveCommand::run(const cli::Flags& flags) {
-  if (target_.empty()) fail(ExitCode::usage, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6");
-  if (quick_ && !flags.given("--minutes")) minutes_ = 0.5;
-  if (quick_ && !flags.given("--repeat")) repeat_ = 3;
-  Json given = train_settings(run_ + " --target " + cli::quoted(target_));
-  given.erase("--target");
-  OutputFile out(out_, "--out");
-  outputs_.open({&out});
-  cli::allow_to_finish();  // to end a training
-  const Clock::time_point start = Clock::now();
-  const Searched searched = search(given, false);
-  std::optional<Searched> grid;
-  if (exhaustive_) grid = search(given, true);
-  const Searched* const beside = grid ? &*grid : nullptr;
-  const std::vector<Judged> judged = judge(searched.found, given, beside);
-
-  Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
-  record["environment"] = last_record_["environment"];
-  const report::Rows rows = rows_of(judged);
-  record["rows"] = rows.json;
-  answer(record, searched, judged, beside);
-  const std::string ended = searched.found.out_of_time ? ", ended by --minutes" : "";
-  outputs_.finish(record,
-                  fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_,
-                              searched.found.runs, ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
-                  {rows.table});
-  write_recipe(searched.found.settings, out);
-  if (!std::isfinite(median(judged[0].seconds())) && searched.found.changes.empty()) {
-    fail(ExitCode::missed, "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes",
-         target_, judged_seconds());
+  // A training that diverges, or that these settings do not allow, is no candidate; of what was given it is an error.
+  Trial train(const Json& settings, uint64_t seed, double limit, bool is_given) {
+    Json with = settings;
+    with["--target"] = Json::array({target_});
+    with["--max-minutes"] = Json::array({fmt::format("{:.6f}", std::max(limit, 0.01) / 60)});
+    try {
+      const Json record = train_once(with, seed);
+      if (last_record_.is_null()) last_record_ = record;
+      const Json &row = record["rows"][0], &seconds = report::member(report::part(row, "target"), "seconds");
+      return {seconds.is_number() ? seconds.get<double>() : std::numeric_limits<double>::infinity(),
+              report::number(row, "test_accuracy"), report::number(row, "stall_share")};
+    } catch (const Error& error) {
+      if (is_given || (error.code() != ExitCode::numeric && error.code() != ExitCode::usage)) throw;
+      say(error.what());
+      return {};
+    }
   }
-}
+
+  // What was given, what was found, that without each of its changes, and the best of the grid.
+  std::vector<Judged> judge(const measure::Found& found, const Json& given, const Searched* grid) {
+    std::vector<Judged> rows = {{"as given", given}};
+    if (!found.changes.empty()) rows.push_back({"improved", found.settings});
+    for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
+      Json settings = given;
+      for (size_t i = 0; i < found.changes.size(); ++i) {
+        if (i != without) settings = changed(settings, found.changes[i]);
+      }
+      rows.push_back({"without " + found.changes[without].text(), settings});
+    }
+    if (grid) rows.push_back({"best of the grid", grid->found.settings});
+    constexpr uint64_t unseen = 1000;
+    const auto run = [&](size_t i, int64_t turn) {
+      rows[i].trials.push_back(
+          train(rows[i].settings, seed_ + unseen + static_cast<uint64_t>(turn), judged_seconds(), i == 0));
+      return true;
+    };
+    measure::in_turns(rows.size(), repeat_, run,
+                      [&](int64_t turn) { say(fmt::format("judging: turn {} of {}", turn + 1, repeat_)); });
+    return rows;
+  }
+
+  void write_recipe(const Json& settings, OutputFile& file) const {
+    if (!file.is_wanted()) return;
+    Json recipe = Json::object();
+    for (const auto& [flag, words] : settings.items()) {
+      recipe[flag.substr(2)] = words.size() == 1 ? words[0] : words;
+    }
+    file.write(to_text(recipe));
+    file.keep();
+  }
+
+  // The search or, for the grid, one run of every combination; each for two thirds of --minutes at most.
+  Searched search(const Json& given, bool is_grid) {
+    const Clock::time_point start = Clock::now();
+    const double limit = minutes_ * 60 * 2 / 3;
+    const measure::SearchRules rules = {.lose = lose_,
+                                        .first_limit = limit / 4,
+                                        .is_exhaustive = is_grid,
+                                        .seed = seed_,
+                                        .may_go_on = [&] { return seconds_since(start) < limit; },
+                                        .say = [&](const std::string& line) { say(line); }};
+    const auto trainer = [&](const Json& settings, uint64_t seed, double most) {
+      return train(settings, seed, most, settings == given);
+    };
+    const measure::Found found = measure::improve(given, trainer, rules);
+    return {found, seconds_since(start)};
+  }
+
+  // Adds what mattered to the record, and what to do.
+  void answer(Json& record, const Searched& searched, const std::vector<Judged>& judged, const Searched* grid) const {
+    const measure::Found& found = searched.found;
+    record["search"] = searched.to_json();
+    record["changes"] = Json::array();
+    std::vector<std::string> mattered;
+    for (const Effect& effect : effects_of(found, judged)) {
+      Json& change = record["changes"].emplace_back(effect.gain.to_json());
+      change["kind"] = effect.change->kind;
+      change["flags"] = effect.change->text();
+      if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", effect.change->text(), times(effect.gain)));
+    }
+    std::vector<std::string> answer;
+    if (found.changes.empty()) {
+      answer = {fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(judged[0].settings),
+                            target_)};
+    } else {
+      answer = {fmt::format("Use train{}: it reaches {} ({}).", cli::words_of(found.settings), target_,
+                            times(measure::speed_up(judged[0].seconds(), judged[1].seconds()))),
+                fmt::format("What mattered: {}.", fmt::join(mattered, "; ")), claim(judged, challenge_, lose_)};
+    }
+    if (grid) {
+      const Judged& improved = judged[found.changes.empty() ? 0 : 1];
+      const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds());
+      record["grid"] = grid->to_json();
+      record["grid"].update(gain.to_json());
+      answer.push_back(fmt::format(
+          "The grid took {:.0f} s, the search {:.0f} s. What the search found is, beside the best of the grid, {}.",
+          grid->seconds, searched.seconds, times(gain)));
+    }
+    record["answer"] = answer;
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (target_.empty())
+      fail(ExitCode::usage, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6");
+    if (quick_ && !flags.given("--minutes")) minutes_ = 0.5;
+    if (quick_ && !flags.given("--repeat")) repeat_ = 3;
+    Json given = train_settings(run_ + " --target " + cli::quoted(target_));
+    given.erase("--target");
+    OutputFile out(out_, "--out");
+    outputs_.open({&out});
+    cli::allow_to_finish();  // to end a training
+    const Clock::time_point start = Clock::now();
+    const Searched searched = search(given, false);
+    std::optional<Searched> grid;
+    if (exhaustive_) grid = search(given, true);
+    const Searched* const beside = grid ? &*grid : nullptr;
+    const std::vector<Judged> judged = judge(searched.found, given, beside);
+
+    Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
+    record["environment"] = last_record_["environment"];
+    const report::Rows rows = rows_of(judged);
+    record["rows"] = rows.json;
+    answer(record, searched, judged, beside);
+    const std::string ended = searched.found.out_of_time ? ", ended by --minutes" : "";
+    outputs_.finish(record,
+                    fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_,
+                                searched.found.runs, ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
+                    {rows.table});
+    write_recipe(searched.found.settings, out);
+    if (!std::isfinite(median(judged[0].seconds())) && searched.found.changes.empty()) {
+      fail(ExitCode::missed,
+           "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes", target_,
+           judged_seconds());
+    }
+  }
+};
 
 }  // namespace
 

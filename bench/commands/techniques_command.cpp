@@ -6,10 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "bench/cli/clock.h"
-#include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
@@ -20,11 +17,7 @@
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/work_folder.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/table.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {
@@ -46,85 +39,8 @@ struct Sources {
   const std::string& name() const { return train.info().name; }
 };
 
-class TechniquesCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  void take_size(const cli::Flags& flags);
-  void print_list() const;
-  void print_plan(const measure::Plan& plan, const Sources& data) const;
-  void measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
-               std::vector<Json>& kernels);
-  Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows, const std::vector<Json>& kernels,
-                    const Sources& data) const;
-  Json step_of(const measure::Experiment& experiment, const Sources& data) const;
-  std::string headline(const Sources& data) const;
-
-  measure::StepFlags settings_;
-  measure::Experiment& experiment_ = settings_.experiment;
-  Size size_ = default_size;
-  bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
-  measure::Goal goal_;
-  report::Outputs outputs_;
-};
-
 std::string text_of(const Size& size) {
   return fmt::format("{} digits, {} epochs, {} runs", size.train, size.epochs, size.repeat);
-}
-
-void TechniquesCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench techniques --full --json techniques.json --html techniques.html
-  halfstep-bench techniques --target accuracy=0.95 --price-per-hour 2.10
-  halfstep-bench techniques --dry-run
-
-docs/benchmarks.md says what is measured and how.
-)");
-  settings_.declare(flags, {.step = false});
-  flags.train(size_.train);
-  flags.test(size_.test);
-  flags.epochs(size_.epochs);
-  flags.batch(experiment_.batch);
-  flags.repeat(size_.repeat);
-  flags.record("schedule", [] { return "constant"; });
-  flags.record("warmup", [] { return 0; });
-  flags.record("interleaved", [] { return true; });
-  flags.record("warmed_up", [] { return true; });
-  goal_.declare(flags, "Report the time to this in the test");
-  outputs_.declare(flags);
-  flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
-  flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
-  flags.list(list_);
-  flags.dry_run(dry_run_);
-  flags.quiet(quiet_);
-}
-
-void TechniquesCommand::take_size(const cli::Flags& flags) {
-  if (quick_ && full_) fail(ExitCode::usage, "--quick and --full: give one of them");
-  const Size& wanted = quick_ ? quick_size : full_ ? full_size : default_size;
-  if (!flags.given("--train")) size_.train = wanted.train;
-  if (!flags.given("--test")) size_.test = wanted.test;
-  if (!flags.given("--epochs")) size_.epochs = wanted.epochs;
-  if (!flags.given("--repeat")) size_.repeat = wanted.repeat;
-  experiment_.epochs = size_.epochs;
-}
-
-void TechniquesCommand::print_list() const {
-  report::Table table = {.heads = {"technique", "made to save", "what it is"}, .lines = {}, .left = 3};
-  for (const measure::Technique& technique : measure::techniques()) {
-    table.lines.push_back({technique.name, technique.for_memory ? "memory" : "time", technique.idea});
-  }
-  cli::write_stdout(to_text(table));
-}
-
-void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& data) const {
-  measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
-  for (const measure::TechniqueRow& row : plan.rows) {
-    dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test), size_.repeat);
-  }
-  dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
 
 // For who waits for the table, which has the medians of all passes.
@@ -137,86 +53,6 @@ std::string first_figure(const measure::TechniqueRow& what, const measure::Row& 
   return text + " in the first pass\n";
 }
 
-// A diverged run is a result and the last one of its row; other failures end the program.
-void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
-                                std::vector<Json>& kernels) {
-  const std::string label = data.synthetic ? data.name() + "  " : "";
-  const auto row_count = static_cast<int64_t>(plan.rows.size());
-  cli::ProgressDisplay display(quiet_, data.synthetic ? data.name() : "", row_count * size_.repeat, size_.epochs,
-                               data.train.info().count, experiment_.batch);
-  TrainHooks hooks;
-  hooks.on_step = [&](const Progress& progress) {
-    display.on_step(progress);
-    cli::check_signals("while measuring; no results were written");
-  };
-  TrainHooks warming;
-  warming.on_step = [](const Progress&) { cli::check_signals("before the first pass; no results were written"); };
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const measure::KernelUse use;
-    measure::warm_up(plan.rows[i].experiment, data.train, data.test, warming);
-    kernels.emplace_back(use.since());
-  }
-  measure::EnergyMeter meter(experiment_.device);
-  const auto start = Clock::now();
-  const auto run = [&](size_t i, int64_t turn) {
-    display.start_run(turn * row_count + static_cast<int64_t>(i) + 1);
-    try {
-      meter.start();
-      measure::RunRecord record = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
-                                                          experiment_.seed + static_cast<uint64_t>(turn), hooks);
-      record.joules = meter.joules().value_or(std::nan(""));
-      rows[i].runs.push_back(std::move(record));
-      if (turn == 0) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::numeric) throw;
-      rows[i].error = error.what();
-    }
-    return rows[i].error.empty();
-  };
-  measure::in_turns(rows.size(), size_.repeat, run, [&](int64_t turn) {
-    const double elapsed = seconds_since(start);
-    display.print_line(
-        fmt::format("{}pass {} of {}: {} rows, {:.0f} s, {:.0f} s left\n", label, turn + 1, size_.repeat, rows.size(),
-                    elapsed, elapsed / static_cast<double>(turn + 1) * static_cast<double>(size_.repeat - turn - 1)));
-  });
-}
-
-Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,
-                                     const std::vector<Json>& kernels, const Sources& data) const {
-  Json all = Json::array();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const measure::Experiment& experiment = plan.rows[i].experiment;
-    Json row = to_json(rows[i]);
-    row["group"] = plan.rows[i].group;
-    row["for_memory"] = plan.rows[i].for_memory;
-    row["on_by_default"] = i > 0 && plan.rows[i].flags.empty();
-    row["train_flags"] = row["on_by_default"] ? "on by default" : plan.rows[i].flags;
-    row["experiment"] = {{"precision", hs::name(experiment.precision)}, {"batch", experiment.batch},
-                         {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
-                         {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
-    row["kernels"] = kernels[i];
-    row["cached_bytes"] = measure::cached_bytes(experiment, data.train, data.test);
-    if (i > 0 && rows[i].error.empty() && rows[0].error.empty()) measure::add_comparison(row, all[0]);
-    measure::add_goal(row, rows[i].runs, goal_);
-    all.push_back(row);
-  }
-  return all;
-}
-
-Json TechniquesCommand::step_of(const measure::Experiment& experiment, const Sources& data) const {
-  constexpr int64_t steps = 10;
-  TrainHooks hooks;
-  hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
-  return measure::typical_step(measure::profile_steps(experiment, data.train, data.test, steps, hooks));
-}
-
-std::string TechniquesCommand::headline(const Sources& data) const {
-  return fmt::format(
-      "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
-      experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs, experiment_.batch,
-      experiment_.optimizer.name, hs::name(experiment_.device), threads(), size_.repeat);
-}
-
 // What trains the same step: `train` with the flags that describe one.
 std::string train_command(const cli::Flags& flags) {
   const std::set<std::string> of_measuring = {"--train",  "--test",   "--epochs",
@@ -226,45 +62,184 @@ std::string train_command(const cli::Flags& flags) {
   return "train" + cli::words_of(settings);
 }
 
-void TechniquesCommand::run(const cli::Flags& flags) {
-  if (list_) return print_list();
-  take_size(flags);
-  outputs_.open();
-  settings_.use(flags);
-  const cli::TrainingData set =
-      cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
-  std::optional<measure::SampleFiles> files;
-  if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
-  const Sources data = {files ? files->train() : *set.train, files ? files->test() : *set.test, set.synthetic};
-  const measure::Plan plan = measure::make_plan(measure::baseline(experiment_));
-  if (dry_run_) return print_plan(plan, data);
+class TechniquesCommand : public cli::Command {
+  measure::StepFlags settings_;
+  measure::Experiment& experiment_ = settings_.experiment;
+  Size size_ = default_size;
+  bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
+  measure::Goal goal_;
+  report::Outputs outputs_;
 
-  Json record = report::new_record(name(), experiment_.device);
-  record["data"] = report::describe_data(set);
-  record["data"]["as_files"] = files.has_value();
-  record["config"] = flags.config();
-  std::vector<measure::Row> rows;
-  for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
-  std::vector<Json> kernels;
-  measure(plan, data, rows, kernels);
-  settings_.tuning.check_used();
-  record["energy"] = measure::describe_energy(experiment_.device);
-  record["choices"] = noted_choices();
-  record["rows"] = rows_to_json(plan, rows, kernels, data);
-  record["absent"] = plan.absent;
-  if (outputs_.any()) {
-    for (const size_t row : {size_t{0}, rows.size() - 1}) {
-      if (rows[row].error.empty()) record["rows"][row]["step"] = step_of(plan.rows[row].experiment, data);
+  void declare(cli::Flags& flags) override {
+    flags.examples({"techniques --full --json techniques.json --html techniques.html",
+                    "techniques --target accuracy=0.95 --price-per-hour 2.10", "techniques --dry-run"},
+                   "docs/benchmarks.md says what is measured and how.");
+    settings_.declare(flags, {.step = false});
+    flags.train(size_.train);
+    flags.test(size_.test);
+    flags.epochs(size_.epochs);
+    flags.batch(experiment_.batch);
+    flags.repeat(size_.repeat);
+    flags.record("schedule", [] { return "constant"; });
+    flags.record("warmup", [] { return 0; });
+    flags.record("interleaved", [] { return true; });
+    flags.record("warmed_up", [] { return true; });
+    goal_.declare(flags, "Report the time to this in the test");
+    outputs_.declare(flags);
+    flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
+    flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
+    flags.list(list_);
+    flags.dry_run(dry_run_);
+    flags.quiet(quiet_);
+  }
+
+  void take_size(const cli::Flags& flags) {
+    if (quick_ && full_) fail(ExitCode::usage, "--quick and --full: give one of them");
+    const Size& wanted = quick_ ? quick_size : full_ ? full_size : default_size;
+    if (!flags.given("--train")) size_.train = wanted.train;
+    if (!flags.given("--test")) size_.test = wanted.test;
+    if (!flags.given("--epochs")) size_.epochs = wanted.epochs;
+    if (!flags.given("--repeat")) size_.repeat = wanted.repeat;
+    experiment_.epochs = size_.epochs;
+  }
+
+  void print_list() const {
+    report::Table table = {.heads = {"technique", "made to save", "what it is"}, .lines = {}, .left = 3};
+    for (const measure::Technique& technique : measure::techniques()) {
+      table.lines.push_back({technique.name, technique.for_memory ? "memory" : "time", technique.idea});
     }
+    cli::write_stdout(to_text(table));
   }
-  record["headline"] = headline(data);
-  measure::put_answer(record, measure::advice(record["rows"], train_command(flags)));
-  outputs_.finish(record);
-  for (const measure::Row& row : rows) {
-    if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);
+
+  void print_plan(const measure::Plan& plan, const Sources& data) const {
+    measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
+    for (const measure::TechniqueRow& row : plan.rows) {
+      dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test), size_.repeat);
+    }
+    dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
   }
-  measure::check_goal(record["rows"], goal_);
-}
+
+  // A diverged run is a result and the last one of its row; other failures end the program.
+  void measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
+               std::vector<Json>& kernels) {
+    const std::string label = data.synthetic ? data.name() + "  " : "";
+    const auto row_count = static_cast<int64_t>(plan.rows.size());
+    cli::ProgressDisplay display(quiet_, data.synthetic ? data.name() : "", row_count * size_.repeat, size_.epochs,
+                                 data.train.info().count, experiment_.batch);
+    TrainHooks hooks;
+    hooks.on_step = [&](const Progress& progress) {
+      display.on_step(progress);
+      cli::check_signals("while measuring; no results were written");
+    };
+    TrainHooks warming;
+    warming.on_step = [](const Progress&) { cli::check_signals("before the first pass; no results were written"); };
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      const measure::KernelUse use;
+      measure::warm_up(plan.rows[i].experiment, data.train, data.test, warming);
+      kernels.emplace_back(use.since());
+    }
+    measure::EnergyMeter meter(experiment_.device);
+    const auto start = Clock::now();
+    const auto run = [&](size_t i, int64_t turn) {
+      display.start_run(turn * row_count + static_cast<int64_t>(i) + 1);
+      try {
+        meter.start();
+        measure::RunRecord record = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
+                                                            experiment_.seed + static_cast<uint64_t>(turn), hooks);
+        record.joules = meter.joules().value_or(std::nan(""));
+        rows[i].runs.push_back(std::move(record));
+        if (turn == 0) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::numeric) throw;
+        rows[i].error = error.what();
+      }
+      return rows[i].error.empty();
+    };
+    measure::in_turns(rows.size(), size_.repeat, run, [&](int64_t turn) {
+      const double elapsed = seconds_since(start);
+      display.print_line(
+          fmt::format("{}pass {} of {}: {} rows, {:.0f} s, {:.0f} s left\n", label, turn + 1, size_.repeat, rows.size(),
+                      elapsed, elapsed / static_cast<double>(turn + 1) * static_cast<double>(size_.repeat - turn - 1)));
+    });
+  }
+
+  Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows, const std::vector<Json>& kernels,
+                    const Sources& data) const {
+    Json all = Json::array();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const measure::Experiment& experiment = plan.rows[i].experiment;
+      Json row = to_json(rows[i]);
+      row["group"] = plan.rows[i].group;
+      row["for_memory"] = plan.rows[i].for_memory;
+      row["on_by_default"] = i > 0 && plan.rows[i].flags.empty();
+      row["train_flags"] = row["on_by_default"] ? "on by default" : plan.rows[i].flags;
+      row["experiment"] = {
+          {"precision", hs::name(experiment.precision)}, {"batch", experiment.batch},
+          {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
+          {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
+      row["kernels"] = kernels[i];
+      row["cached_bytes"] = measure::cached_bytes(experiment, data.train, data.test);
+      if (i > 0 && rows[i].error.empty() && rows[0].error.empty()) measure::add_comparison(row, all[0]);
+      measure::add_goal(row, rows[i].runs, goal_);
+      all.push_back(row);
+    }
+    return all;
+  }
+
+  Json step_of(const measure::Experiment& experiment, const Sources& data) const {
+    constexpr int64_t steps = 10;
+    TrainHooks hooks;
+    hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
+    return measure::typical_step(measure::profile_steps(experiment, data.train, data.test, steps, hooks));
+  }
+
+  std::string headline(const Sources& data) const {
+    return fmt::format(
+        "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
+        experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs,
+        experiment_.batch, experiment_.optimizer.name, hs::name(experiment_.device), threads(), size_.repeat);
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (list_) return print_list();
+    take_size(flags);
+    outputs_.open();
+    settings_.use(flags);
+    const cli::TrainingData set =
+        cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
+    std::optional<measure::SampleFiles> files;
+    if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
+    const Sources data = {files ? files->train() : *set.train, files ? files->test() : *set.test, set.synthetic};
+    const measure::Plan plan = measure::make_plan(measure::baseline(experiment_));
+    if (dry_run_) return print_plan(plan, data);
+
+    Json record = report::new_record(name(), experiment_.device);
+    record["data"] = report::describe_data(set);
+    record["data"]["as_files"] = files.has_value();
+    record["config"] = flags.config();
+    std::vector<measure::Row> rows;
+    for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
+    std::vector<Json> kernels;
+    measure(plan, data, rows, kernels);
+    settings_.tuning.check_used();
+    record["energy"] = measure::describe_energy(experiment_.device);
+    record["choices"] = noted_choices();
+    record["rows"] = rows_to_json(plan, rows, kernels, data);
+    record["absent"] = plan.absent;
+    if (outputs_.any()) {
+      for (const size_t row : {size_t{0}, rows.size() - 1}) {
+        if (rows[row].error.empty()) record["rows"][row]["step"] = step_of(plan.rows[row].experiment, data);
+      }
+    }
+    record["headline"] = headline(data);
+    measure::put_answer(record, measure::advice(record["rows"], train_command(flags)));
+    outputs_.finish(record);
+    for (const measure::Row& row : rows) {
+      if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);
+    }
+    measure::check_goal(record["rows"], goal_);
+  }
+};
 
 }  // namespace
 
