@@ -80,8 +80,8 @@ OpCase bias_add_row(const Shape& shape) {
 
 const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
-    for (const DType type : {DType::f16, DType::bf16}) table.push_back(add_narrow_row(type, shape));
     for (const auto row_of : {add_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
+    for (const DType type : {DType::f16, DType::bf16}) table.push_back(add_narrow_row(type, shape));
   }
   table.push_back(scale_row({7}));
   for (const Shape& shape : {Shape{4, 7}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{0, 3}, Shape{1025, 17}}) {

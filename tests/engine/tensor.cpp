@@ -299,7 +299,7 @@ TEST_CASE("a mistake of the caller's is a usage error whose sentence holds the f
       {"before the forward pass, call set_requires_grad(true)", [&] { backward(sum(pair)); }},
       {"dL/dy is f16 (2) but y is f32 (1), expected the same", [&] { backward(add(leaf, leaf), half); }},
       {"this build has ", [&] { relu(bytes); }},
-      {"b is f16 (2)", [&] { add(pair, half); }},
+      {"a is f16 (2) but b is f32 (2)", [&] { add(half, pair); }},
       {"modify a clone() instead",
        [&] {
          const Tensor y = sum(mul(leaf, leaf));

@@ -11,6 +11,9 @@ namespace hs {
 // Calls that honest() can do.
 template <class Call>
 bool is_easy(const Call& call) {
+  if constexpr (requires { call.y.dtype(); }) {
+    if (!is_f32(call.y)) return false;
+  }
   return is_f32(call.x);
 }
 template <>
