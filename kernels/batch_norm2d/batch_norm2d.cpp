@@ -85,13 +85,15 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
 }
 
 void pass_statistics_on(const BatchNorm2dBackward& call) {
-  for (const auto& [to, from] : {std::pair{&call.dmean, &call.mean}, {&call.dvariance, &call.variance}}) {
-    if (!to->defined()) continue;
-    for_f32_or_f64(from->dtype(), [&, value = from]<class Real>() {
-      const Real* values = value->data<Real>();
-      update_gradient(*to, call.accumulate, [=](int64_t c, double before) { return before + values[c]; });
+  const auto pass = [&](Tensor& to, const Tensor& from) {
+    if (!to.defined()) return;
+    for_f32_or_f64(from.dtype(), [&]<class Real>() {
+      const Real* values = from.data<Real>();
+      update_gradient(to, call.accumulate, [=](int64_t c, double before) { return before + values[c]; });
     });
-  }
+  };
+  pass(call.dmean, call.mean);
+  pass(call.dvariance, call.variance);
 }
 
 namespace {
