@@ -138,15 +138,18 @@ std::vector<std::string> advice(const Json& rows, const std::string& command) {
   std::vector<std::string> on, faster, smaller, left;
   std::string flags, defaults, before;  // before: what of train's flags the row before had
   bool can_tell = true;
+  const Json* default_row = chain.empty() ? nullptr : chain[0];  // what train does without flags
   for (size_t i = 1; i < chain.size(); ++i) {
     const Step step = step_between(*chain[i - 1], *chain[i]);
     if (report::flag(*chain[i], "on_by_default")) {
       on.push_back(report::text(*chain[i], "name"));
       defaults = step_between(*chain[0], *chain[i]).gain.text();
+      default_row = chain[i];
     } else if (report::flag(*chain[i], "for_memory")) {
+      const Step whole = step_between(*default_row, *chain[i]);
       step.saves()
-          ? smaller.push_back(fmt::format("{} ({}, {}{}{})", step.flags(), step.bytes_text(), step.gain.text(),
-                                          step.accuracy_text(), before.empty() ? "" : "; on top of" + before))
+          ? smaller.push_back(fmt::format("{} ({}, {}{})", (before + " " + step.flags()).substr(1), whole.bytes_text(),
+                                          whole.gain.text(), whole.accuracy_text()))
           : left.push_back(fmt::format("{}, which saves no memory here ({})", step.flags(), step.bytes_text()));
     } else if (step.gain.verdict == "faster") {
       flags += " " + step.flags();

@@ -50,7 +50,8 @@ Precision half_precision(Device device);
 // What a record of `techniques` says to do, in sentences: the answer that its tables leave to the reader.
 // From rows in their order, each with group, train_flags and on_by_default: what of train's flags to add here, what is
 // on already, what saves memory and what to leave out, each with the ratio of times to the row before it, which differs
-// in this technique alone. `command`: what these flags are added to, "train --model mlp".
+// in this technique alone; what saves memory with all flags before it, beside what is on already. `command`: what these
+// flags are added to, "train --model mlp".
 std::vector<std::string> advice(const Json& rows, const std::string& command);
 
 // Puts the lines into the record's "answer", and one more if its environment had a load of more than half of the cores
