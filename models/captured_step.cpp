@@ -4,6 +4,7 @@
 
 #include "engine/ambient.h"
 #include "kernels/gather_batch/gather_batch.h"
+#include "kernels/normalize_image/normalize_image.h"
 #include "kernels/optimizer/steps.h"
 
 namespace hs {
@@ -54,11 +55,23 @@ void CapturedStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& 
   const StepPart part("upload", seconds.upload);
   fixed_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    copy(inputs[i].images, fixed_[i].images);
+    copy_images(inputs[i].images, fixed_[i].images);
     copy(inputs[i].labels, fixed_[i].labels);
     copy(inputs[i].samples, fixed_[i].samples);
     copy(inputs[i].epoch, fixed_[i].epoch);
   }
+}
+
+// Pixels that nothing else changes are normalised on the way.
+DType CapturedStep::image_type() const {
+  return step_.input_kind() == InputKind::images && !config_.augment.any() ? ambient().autocast : DType::u8;
+}
+
+void CapturedStep::copy_images(const Tensor& from, Tensor& to) {
+  if (from.dtype() != DType::u8 || image_type() == DType::u8) return copy(from, to);
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  if (!to.defined()) to = Tensor::empty(from.shape(), image_type(), config_.device);
+  normalize_image_forward({from, step_.pixel_scale(), to});
 }
 
 void CapturedStep::begin_group(const ResidentSet& set, const BatchPlace& place, int64_t entry, StepSeconds& seconds) {
@@ -97,9 +110,7 @@ Batch CapturedStep::gather(const ResidentSet& set, int64_t offset) {
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
   const Shape& all = set.images.shape();
   const auto integers = [this](const Shape& shape) { return Tensor::empty(shape, DType::i32, config_.device); };
-  // Pixels that nothing else changes are normalised on the way.
-  const DType type = step_.input_kind() == InputKind::images && !config_.augment.any() ? ambient().autocast : DType::u8;
-  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, type, config_.device), integers({set.batch}),
+  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, image_type(), config_.device), integers({set.batch}),
               integers({set.batch}), integers({})};
   gather_batch({set.images, set.labels, place_, step_.pixel_scale(), set.shuffle, set.seed, offset, batch.images,
                 batch.labels, batch.samples, batch.epoch});

@@ -37,6 +37,8 @@ class CapturedStep {  // of one run; not thread safe
 
  private:
   void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds);
+  void copy_images(const Tensor& from, Tensor& to);
+  DType image_type() const;  // of what the recorded step reads, in the caller's Autocast scope
 
   TrainStep& step_;
   ParameterArena& arena_;
