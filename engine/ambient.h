@@ -17,6 +17,7 @@ struct Ambient {
   bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
   bool training = true;         // dropout drops
   bool tf32 = false;            // f32 products may round their factors to TF32
+  bool late_sums = false;       // gradients may be left as parts: whoever calls backward() asks for them all in the end
   bool fuse = true;             // ops that are made of others run as one kernel where there is one
   DType autocast = DType::f32;  // type of matrix products and convolutions (see Autocast)
   uint64_t seed = 0;            // of the run

@@ -58,7 +58,19 @@ Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inp
   return y;
 }
 
+void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets) {
+  if (!late.partials.defined()) return;
+  const auto shared = std::make_shared<LateGradients>(std::move(late));
+  for (const GradientTarget* target : targets) {
+    if (target->wanted()) target->info_->late = shared;
+  }
+}
+
 Tensor& gradient_of(GradInfo& leaf) {
+  if (const auto late = std::exchange(leaf.late, nullptr); late && late->partials.defined()) {
+    const LateGradients own = std::exchange(*late, {});  // another leaf finds nothing left to do
+    own.finish({&own, 1});
+  }
   if (leaf.grad_is_zero) leaf.grad.fill_zero();
   leaf.grad_is_zero = false;
   return leaf.grad;
@@ -179,7 +191,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
             info->node->op);
       add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
     } else if (info->grad.defined()) {
-      info->grad_is_zero ? info->grad.copy_from(gradient) : accumulate(gradient, info->grad);
+      info->grad_is_zero ? info->grad.copy_from(gradient) : accumulate(gradient, gradient_of(*info));
       info->grad_is_zero = false, ++info->writes;
     } else {
       give_first_gradient(*info, gradient);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/ambient.h"
@@ -25,6 +26,17 @@ using BackwardOfTwo = std::function<Gradients(const Tensor& dy, const Tensor& mo
 
 struct Node;
 
+// The gradients of a weight and its bias, left by a kernel as parts: each is (adds ? what is there : 0) + the sum of
+// the rows of `partials`, which finish() adds up.
+struct LateGradients {
+  Tensor partials;  // begins with (count, size) f32: `weights` numbers of the weight, the others are the bias's
+  int count = 0;
+  int64_t weights = 0, size = 0;
+  bool adds = false;
+  Tensor dweight, dbias;                                     // the leaves' buffers; undefined: not wanted
+  void (*finish)(std::span<const LateGradients>) = nullptr;  // of any number with one type
+};
+
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
 struct GradInfo {
   GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
@@ -33,10 +45,11 @@ struct GradInfo {
   GradInfo& operator=(const GradInfo&) = delete;
   Shape shape;                // the tensor's
   DType dtype;                // the tensor's, and its gradient's
-  Tensor grad;                // leaves only
+  Tensor grad;                // leaves only; read it by gradient_of()
   bool is_parameter = false;  // leaves only: of a module, and not (yet) in a ParameterArena
   uint32_t writes = 0;        // leaves only: how often rules have written to grad since it was set to zero
   bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
+  std::shared_ptr<LateGradients> late;  // leaves only: what grad lacks; leaves of one op share it
   Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage
   uint64_t cast_version = 0;  // leaves only: the storage version that cast was made from
   std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
@@ -93,6 +106,7 @@ class GradientTarget {
 
  private:
   friend GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
+  friend void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets);
   bool has_buffer() const { return !info_->node && info_->grad.defined(); }
 
   std::shared_ptr<GradInfo> info_;
@@ -102,7 +116,15 @@ class GradientTarget {
 // one. It must write them then, all of each.
 GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
 
-// The gradient of a leaf, with zeros in it where it only counts as zeros.
+// For the call of a kernel that may leave the sums of such gradients there; nullptr if nobody has promised to ask.
+inline LateGradients* may_be_late(GradientMode mode, LateGradients& late) {
+  return mode != GradientMode::fresh && ambient().late_sums ? &late : nullptr;
+}
+// Of targets in a mode that is not fresh: their gradients are complete when somebody wants them (ambient().late_sums),
+// by gradient_of(). No-op if a kernel has left nothing.
+void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets);
+
+// The gradient of a leaf, complete: what was late is added up, and where it only counts as zeros, there are zeros.
 Tensor& gradient_of(GradInfo& leaf);
 
 }  // namespace hs

@@ -118,14 +118,26 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
   }
 }
 
+std::vector<LateGradients> ParameterArena::take_late() {
+  std::vector<LateGradients> all;
+  for (const NamedParameter& parameter : parameters_) {
+    const auto late = std::exchange(parameter.value->grad_info()->late, nullptr);
+    if (late && late->partials.defined()) all.push_back(std::exchange(*late, {}));
+  }
+  return all;
+}
+
 Tensor& ParameterArena::gradients() {
+  if (const std::vector<LateGradients> late = take_late(); !late.empty()) late.front().finish(late);
   for (const NamedParameter& parameter : parameters_) gradient_of(*parameter.value->grad_info());
   return gradients_;
 }
 
 void ParameterArena::zero_gradients() {
-  for (const NamedParameter& one : parameters_)
-    one.value->grad_info()->grad_is_zero = true, one.value->grad_info()->writes = 0;
+  for (const NamedParameter& one : parameters_) {
+    GradInfo& info = *one.value->grad_info();
+    info.grad_is_zero = true, info.writes = 0, info.late = nullptr;
+  }
 }
 
 void ParameterArena::cast_parameters(DType type) {

@@ -166,7 +166,7 @@ void backward_direct(const Call& call, Tensor& workspace) {
            FirstLayerSizes::gradients(s, pooled), static_cast<int>(parts.per_block), call.x.template data<T>(),
            gradients, partials);
   });
-  if (wants_weight) add_partials(partials, parts.blocks, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
+  add_partials(call, workspace, parts.blocks);
 }
 
 template <class Call>

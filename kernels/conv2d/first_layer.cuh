@@ -2,7 +2,7 @@
 // ways, direct.cu in all types and mma_first_layer.cu on tensor cores. .cu files only.
 #pragma once
 
-#include "kernels/conv2d/partials.cuh"
+#include "kernels/cuda/partials.cuh"
 #include "kernels/conv2d_pool_relu/input_gradient.cuh"
 #include "kernels/cuda/cuda.cuh"
 

@@ -14,8 +14,8 @@
 // their way while one is multiplied. conv2d_pool_relu/mma.cu says how a fused form reads each pixel once.
 #include <cuda_runtime.h>
 
-#include "kernels/conv2d/partials.cuh"
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"
+#include "kernels/cuda/partials.cuh"
 
 namespace hs {
 namespace {
@@ -366,7 +366,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
       if (wants_weight) sum_weights<T>(call, parts, partials);
     }
   });
-  if (wants_weight) add_partials(partials, parts.count, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
+  add_partials(call, workspace, parts.count);
 }
 
 REGISTER_KERNEL(conv2d_forward, cuda, "mma", {.run = forward, .supported = supports<Conv2dForward>, .rank = 20});

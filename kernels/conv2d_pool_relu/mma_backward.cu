@@ -9,13 +9,13 @@
 //                                               an offset, transposed, B is `dense`; both are read by all warps.
 //
 // Neither needs the other's result, so a small batch, which has too few blocks of one kind to fill a GPU, has both in
-// one launch. The blocks of dweight share the images equally, and add_partials (kernels/conv2d/partials.cuh) adds what
+// one launch. The blocks of dweight share the images equally, and add_partials (kernels/cuda/partials.cuh) adds what
 // they have summed, the bias gradient with it. No atomics: the order of all additions depends on the shapes alone. Read
 // first: mma.cu.
 #include <cuda_runtime.h>
 
-#include "kernels/conv2d/partials.cuh"
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"
+#include "kernels/cuda/partials.cuh"
 
 namespace hs {
 namespace {
@@ -338,9 +338,7 @@ void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
       }
     }
   });
-  if (wants_weight) {
-    add_partials(partials, groups.count, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
-  }
+  add_partials(call, workspace, groups.count);
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma",

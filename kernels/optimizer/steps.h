@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
+#include "engine/autograd.h"
 #include "engine/host_device.h"
 #include "engine/kernel.h"
 #include "engine/tensor.h"
@@ -93,14 +95,16 @@ struct BeginStep {
   Tensor& step;
   Tensor& rates;  // (step_rates), see StepRate
   const Tensor& gradient = no_tensor();
-  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
-  Tensor& usual = no_tensor();       // (usual_size), needed if rule.has_outliers()
-  const StepLog log = {};            // default: none
+  const Tensor& loss = no_tensor();          // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
+  Tensor& usual = no_tensor();               // (usual_size), needed if rule.has_outliers()
+  const StepLog log = {};                    // default: none
+  std::span<const LateGradients> late = {};  // of `gradient`, which is needed then: CUDA adds them up first
   auto tensors() const {
     return tensor_list(gradient, measured, scaler, step, rates, loss, usual, log.entry, log.losses, log.scales);
   }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
+inline bool measures(const BeginStep& call) { return call.gradient.defined() && call.measured.defined(); }
 
 // average += (1 - d) * (value - average), d = min(decay, (1 + step) / (10 + step)), unless the step was skipped.
 struct AverageStep {
