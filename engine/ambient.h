@@ -4,12 +4,21 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "engine/tensor.h"
 
 namespace hs {
 
 class ParameterArena;
+
+// What the network's result will be compared with, if that is known: a kernel that computes something (N, classes) may
+// add the loss and its gradient, in case that this is the result (kernels/softmax_cross_entropy/).
+struct Targets {
+  Tensor labels, dloss;          // as softmax_cross_entropy() will be given them
+  float smoothing = 0;           // the same
+  Tensor logits, loss, dlogits;  // of the kernel that was the last to add them; undefined: none was
+};
 
 // The implicit inputs; see the head of this file.
 struct Ambient {
@@ -20,9 +29,10 @@ struct Ambient {
   bool late_sums = false;       // gradients may be left as parts: whoever calls backward() asks for them all in the end
   bool fuse = true;             // ops that are made of others run as one kernel where there is one
   DType autocast = DType::f32;  // type of matrix products and convolutions (see Autocast)
-  uint64_t seed = 0;            // of the run
-  Tensor step;                  // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
-  uint32_t micro_step = 0;      // micro-batches of this step so far
+  std::shared_ptr<Targets> targets;  // null: not known
+  uint64_t seed = 0;                 // of the run
+  Tensor step;                       // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
+  uint32_t micro_step = 0;           // micro-batches of this step so far
 };
 
 inline Ambient& ambient() {  // this thread's values

@@ -102,6 +102,8 @@ NetworkInput TrainStep::input_of(const Batch& batch) const {
 
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
   const auto [input, labels] = input_of(batch);
+  const AmbientScope scope;
+  ambient().targets = std::make_shared<Targets>(labels, dloss, config_.label_smoothing);
   return softmax_cross_entropy(model_.forward(input), labels, dloss, config_.label_smoothing);
 }
 

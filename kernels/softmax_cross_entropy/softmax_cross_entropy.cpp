@@ -14,15 +14,23 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
         name(labels.dtype()), labels.shape());
 }
 
-// Undefined if no kernel computes both.
-Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing, Tensor& loss) {
+bool is(const Tensor& x, const Tensor& y) { return x.defined() && x.raw_data() == y.raw_data(); }
+
+// Undefined if no kernel computes both. The one that made the logits may have, given their targets.
+Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing) {
   if (!logits.requires_grad() || !ambient().recording || !ambient().fuse || softmax_cross_entropy_forward.is_forced() ||
       softmax_cross_entropy_backward.is_forced() ||
-      !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, loss, no_tensor()})) {
+      !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, no_tensor(), no_tensor()})) {
     return {};
   }
-  Tensor dlogits = logits.empty_like();
-  softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
+  Tensor loss, dlogits;
+  if (const Targets* of = ambient().targets.get();
+      of && is(of->logits, logits) && is(of->labels, labels) && is(of->dloss, dloss) && of->smoothing == smoothing) {
+    loss = of->loss, dlogits = of->dlogits;
+  } else {
+    loss = Tensor::empty({}, DType::f32, logits.device()), dlogits = logits.empty_like();
+    softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
+  }
   return record("softmax_cross_entropy", loss, {logits},
                 [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
                   check(dy.raw_data() == dloss.raw_data(),
@@ -37,10 +45,10 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
-  Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
   if (dloss.defined() && logits.device() != Device::cpu) {  // whose kernel does one after the other, for nothing
-    if (Tensor both = with_gradient(logits, labels, dloss, smoothing, loss); both.defined()) return both;
+    if (Tensor both = with_gradient(logits, labels, dloss, smoothing); both.defined()) return both;
   }
+  Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
   softmax_cross_entropy_forward({logits, labels, loss, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
                 [logits = logits.saved(), labels = labels.saved(), smoothing](const Tensor& dy) -> Gradients {
