@@ -58,19 +58,28 @@ Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inp
   return y;
 }
 
-void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets) {
-  if (!late.partials.defined()) return;
-  const auto shared = std::make_shared<LateGradients>(std::move(late));
-  for (const GradientTarget* target : targets) {
-    if (target->wanted()) target->info_->late = shared;
-  }
+std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets) {
+  if (mode == GradientMode::fresh || !ambient().late_sums) return nullptr;
+  auto late = std::make_shared<LateGradients>();
+  for (const GradientTarget* target : targets) target->share(late);
+  return late;
 }
 
+void GradientTarget::share(const std::shared_ptr<LateGradients>& late) const {
+  if (info_) info_->late = late;
+}
+
+namespace {
+
+void finish_late(GradInfo& leaf) {
+  const LateGradients late = std::exchange(*std::exchange(leaf.late, nullptr), {});  // others find nothing left to do
+  if (late.partials.defined()) late.finish({&late, 1});
+}
+
+}  // namespace
+
 Tensor& gradient_of(GradInfo& leaf) {
-  if (const auto late = std::exchange(leaf.late, nullptr); late && late->partials.defined()) {
-    const LateGradients own = std::exchange(*late, {});  // another leaf finds nothing left to do
-    own.finish({&own, 1});
-  }
+  if (leaf.late) finish_late(leaf);
   if (leaf.grad_is_zero) leaf.grad.fill_zero();
   leaf.grad_is_zero = false;
   return leaf.grad;

@@ -29,7 +29,8 @@ struct Node;
 // The gradients of a weight and its bias, left by a kernel as parts: each is (adds ? what is there : 0) + the sum of
 // the rows of `partials`, which finish() adds up.
 struct LateGradients {
-  Tensor partials;  // begins with (count, size) f32: `weights` numbers of the weight, the others are the bias's
+  Tensor partials;  // begins with (count, size) f32: `weights` numbers of the weight, the others are the bias's;
+                    // undefined: none were left
   int count = 0;
   int64_t weights = 0, size = 0;
   bool adds = false;
@@ -103,10 +104,10 @@ class GradientTarget {
     if (!info_) return {};
     return mode == GradientMode::fresh ? Tensor::empty(info_->shape, info_->dtype, device) : info_->grad;
   }
+  void share(const std::shared_ptr<LateGradients>& late) const;  // see late_gradients(); no-op if not wanted
 
  private:
   friend GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
-  friend void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets);
   bool has_buffer() const { return !info_->node && info_->grad.defined(); }
 
   std::shared_ptr<GradInfo> info_;
@@ -116,13 +117,9 @@ class GradientTarget {
 // one. It must write them then, all of each.
 GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
 
-// For the call of a kernel that may leave the sums of such gradients there; nullptr if nobody has promised to ask.
-inline LateGradients* may_be_late(GradientMode mode, LateGradients& late) {
-  return mode != GradientMode::fresh && ambient().late_sums ? &late : nullptr;
-}
-// Of targets in a mode that is not fresh: their gradients are complete when somebody wants them (ambient().late_sums),
-// by gradient_of(). No-op if a kernel has left nothing.
-void leave_late(LateGradients late, std::initializer_list<const GradientTarget*> targets);
+// For the call of a kernel that may leave the sums of these gradients to gradient_of(), which then find them there;
+// null unless somebody has promised to ask (ambient().late_sums), or if the mode is fresh.
+std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets);
 
 // The gradient of a leaf, complete: what was late is added up, and where it only counts as zeros, there are zeros.
 Tensor& gradient_of(GradInfo& leaf);

@@ -128,7 +128,6 @@ std::vector<LateGradients> ParameterArena::take_late() {
 }
 
 Tensor& ParameterArena::gradients() {
-  if (const std::vector<LateGradients> late = take_late(); !late.empty()) late.front().finish(late);
   for (const NamedParameter& parameter : parameters_) gradient_of(*parameter.value->grad_info());
   return gradients_;
 }

@@ -66,7 +66,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
-  ambient().late_sums = true;  // update() adds them up
+  ambient().late_sums = config_.device == Device::cuda;  // update() adds them up
   std::vector<int64_t> sizes(micro_batches.size());
   std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   begin(seconds);

@@ -65,9 +65,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
         Tensor dx = needs_x ? x.empty_like() : Tensor();
         Tensor dweight = to_weight.tensor(mode, dy.device());
         Tensor dbias = to_bias.tensor(mode, dy.device());
-        LateGradients late;
-        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y, may_be_late(mode, late)});
-        leave_late(std::move(late), {&to_weight, &to_bias});
+        const auto late = late_gradients(mode, {&to_weight, &to_bias});
+        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y, late.get()});
         if (mode != GradientMode::fresh) dweight = dbias = {};
         return {dx, dweight, dbias};
       });

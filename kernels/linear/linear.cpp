@@ -36,10 +36,8 @@ Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, 
 // Undefined if no kernel computes the loss, too: if this is not the last layer, which nobody can know, it is ignored.
 Tensor with_loss(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Targets* const of = ambient().targets.get();
-  if (!of || !of->dloss.defined() || of->labels.size() != x.shape()[0] || !ambient().recording || !ambient().fuse ||
-      x.device() == Device::cpu || gemm.is_forced()) {
-    return {};
-  }
+  if (!of || !of->dloss.defined() || of->labels.size() != x.shape()[0] || !ambient().recording) return {};
+  if (!ambient().fuse || gemm.is_forced()) return {};
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype(), x.device());
   Tensor loss = of->dloss.empty_like(), dlogits = y.empty_like();
   const LinearWithLoss call{x, weight, bias, of->labels, of->dloss, y, loss, dlogits, of->smoothing};
@@ -64,7 +62,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
       for_x{.transpose_b = by_rows, .tf32 = ambient().tf32}, for_weight{.transpose_a = true, .tf32 = ambient().tf32};
   const Tensor input = autocast(x), rows = as_rows(input), w = autocast_parameter(weight);
   const Tensor b = autocast_parameter(bias);
-  Tensor y = by_rows ? with_loss(rows, w, b) : Tensor();
+  Tensor y = by_rows && x.device() != Device::cpu ? with_loss(rows, w, b) : Tensor();
   if (!y.defined()) y = matmul(rows, w, b, forward);
   if (x.shape().rank() > 2) y = y.reshape(x.shape().with_back(out));
   return record(

@@ -10,6 +10,8 @@
 #include "engine/random.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/models.h"
 #include "tests/support/checks.h"
 #include "tests/support/emulated.h"
 
@@ -207,6 +209,45 @@ TEST_CASE("outliers of the norm and of the loss are those of the CPU, however th
     }
     CHECK(cuda.step.item() == 37);
     CHECK(cuda.scaler.to_vector<float>() == std::vector<float>{2, 4, 3});
+  }
+}
+
+// Values and gradients of a network of more convolutions than one kernel adds up, after a step of two micro-batches.
+std::pair<std::vector<float>, std::vector<float>> after_a_step(bool late, float clip, const char* variant, bool reads) {
+  const auto model = make_model("deep_cnn", 3, {.rows = 4, .columns = 4, .blocks = 9});
+  ParameterArena arena(*model, Device::cuda);
+  const auto optimizer = make_optimizer(arena, {.learning_rate = 0.5f, .clip = clip});
+  const Autocast amp(Precision::bf16, arena);
+  const AmbientScope scope;
+  ambient().late_sums = late;
+  begin_step.force(variant);
+  const Tensor images = whole(3 * 16, 40).reshape({3, 4, 4, 1}).to(Device::cuda);
+  const Tensor labels = Tensor::from(std::vector<int32_t>{1, 2, 3}, {3}).to(Device::cuda);
+  const auto run_backward = [&] { backward(softmax_cross_entropy(model->forward(images), labels)); };
+  const auto count_late = [&] {
+    return std::ranges::count_if(arena.parameters(), [](const auto& one) {
+      const auto& of = one.value->grad_info()->late;
+      return of && of->partials.defined();
+    });
+  };
+  run_backward();
+  optimizer->zero_gradients();  // of what is late, too
+  CHECK(count_late() == 0);
+  for (int i = 0; i < 2; ++i) run_backward();
+  CHECK(count_late() == (late ? 20 : 0));
+  for (size_t i = 0; reads && i < arena.parameters().size(); i += 3) arena.parameters()[i].value->grad();
+  optimizer->step();
+  begin_step.force(nullptr);
+  return {arena.values.to_vector<float>(), arena.gradients().to_vector<float>()};
+}
+
+TEST_CASE("gradients that are complete late are the same gradients, whoever asks for them first") {
+  for (const float clip : {0.0f, 0.5f}) {
+    const auto expected = after_a_step(false, clip, nullptr, false);
+    for (const char* variant : {"simple", "last_block"}) {
+      if (clip == 0 && variant == std::string("last_block")) variant = nullptr;  // it is the one that runs
+      for (const bool reads : {false, true}) CHECK(after_a_step(true, clip, variant, reads) == expected);
+    }
   }
 }
 
