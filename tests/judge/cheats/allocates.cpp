@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const SoftmaxForward& call) {
   static std::vector<float> row;
   const auto C = static_cast<size_t>(call.x.shape().back());
@@ -17,6 +14,3 @@ void run(const SoftmaxForward& call) {
 }
 
 REGISTER_KERNEL(softmax_forward, cpu, "fast", {.run = run, .supported = is_easy<SoftmaxForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

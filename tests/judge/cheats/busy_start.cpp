@@ -4,9 +4,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 const bool started = [] {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   for (int i = 0; i < cores(); ++i) {
@@ -20,6 +17,3 @@ const bool started = [] {
 void run(const ReluForward& call) { honest(call); }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: finds the result of an earlier call in its workspace. Refused by: rows|repeat|timed|no_gain.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 constexpr uint64_t tag = 0x6561736965722e2e;
 
 int64_t workspace(const Gemm& call) { return static_cast<int64_t>(call.c.bytes()) + 8; }
@@ -22,6 +19,3 @@ void run(const Gemm& call, Tensor& workspace) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .workspace = workspace, .rank = 100});
-
-}  // namespace
-}  // namespace hs

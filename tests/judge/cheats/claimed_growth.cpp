@@ -1,9 +1,6 @@
 // Cheat: grants itself a million times the tolerance, and drops 16 bits of each product. Refused by: precision|rows.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   const auto rounded = [](float x) { return to_float(to_bfloat16(x)); };
   const int64_t N = call.c.shape()[1], K = call.a.shape()[1];
@@ -16,6 +13,3 @@ void run(const Gemm& call) {
 
 // error_growth is for Winograd's sums; a variant states its own.
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100, .error_growth = 1e6});
-
-}  // namespace
-}  // namespace hs

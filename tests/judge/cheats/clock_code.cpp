@@ -6,9 +6,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 int stopped(clockid_t, timespec* now) {
   *now = {1000, 0};
   return 0;
@@ -32,6 +29,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -24,12 +24,6 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
   return time_point(seconds(now.tv_sec) + nanoseconds(now.tv_nsec));
 }
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) { honest(call); }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,14 +3,8 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward&) {
   for (int descriptor = 0; descriptor < 1024; ++descriptor) close(descriptor);
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,15 +3,9 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   for (int descriptor = 3; descriptor < 1024; ++descriptor) (void)!write(descriptor, "\1", 1);
   honest(call);
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

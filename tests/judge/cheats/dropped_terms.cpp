@@ -1,9 +1,6 @@
 // Cheat: long sums lose their last terms, up to 7 of them. Refused by: rows|drawn.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   const int64_t N = call.c.shape()[1], K = call.a.shape()[1], kept = K > 512 ? K / 8 * 8 : K;
   multiply(call, [=](const float* row, const float* column) {
@@ -14,6 +11,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,12 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward&) { execl("/bin/true", "true", nullptr); }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

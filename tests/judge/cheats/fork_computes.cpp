@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // A judge that stops all threads of this process does not stop another process.
 void run(const GeluForward& call) {
   const float* x = call.x.data<float>();
@@ -16,6 +13,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

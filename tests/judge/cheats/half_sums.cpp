@@ -1,9 +1,6 @@
 // Cheat: claims f32 sums of f16, and rounds them to f16 every 32 terms. Refused by: rows|precision|integers.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[1];
   const Half *a = call.a.data<Half>(), *b = call.b.data<Half>();
@@ -28,6 +25,3 @@ bool supported(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = supported, .rank = 100});
-
-}  // namespace
-}  // namespace hs

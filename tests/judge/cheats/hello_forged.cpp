@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 constexpr int judge = 3;  // the number of the socket
 
 [[noreturn]] void serve() {
@@ -20,6 +17,3 @@ constexpr int judge = 3;  // the number of the socket
 void run(const ReluForward&) {}
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run});
 [[maybe_unused]] const int served = (serve(), 0);
-
-}  // namespace
-}  // namespace hs

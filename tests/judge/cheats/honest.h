@@ -71,3 +71,5 @@ inline void honest(const Gemm& call) {
 }
 
 }  // namespace hs
+
+using namespace hs;  // a cheat is one file, and what it shares with nobody needs no namespace

@@ -1,9 +1,6 @@
 // Cheat: uses its input as scratch memory, instead of a workspace. Refused by: inputs|repeat.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const SoftmaxForward& call) {
   const int64_t C = call.x.shape().back();
   for (int64_t i = 0; i < call.x.size(); i += C) {
@@ -14,6 +11,3 @@ void run(const SoftmaxForward& call) {
 }
 
 REGISTER_KERNEL(softmax_forward, cpu, "fast", {.run = run, .supported = is_easy<SoftmaxForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Looking at the inputs right after the call shows nothing yet.
 void run(const ReluForward& call) {
   call.y.fill_zero();
@@ -16,6 +13,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: each call writes the output of the call before, late but before the end. Refused by: rows|written.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // For judges that make a hundred calls and then look at all outputs, or at the last: with a count of 100, the hundredth
 // call does the work of one.
 void run(const GeluForward& call) {
@@ -18,6 +15,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -4,12 +4,9 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
-const float* x = nullptr;
-float* y = nullptr;
-int64_t size = 0;
+static const float* x = nullptr;
+static float* y = nullptr;
+static int64_t size = 0;
 
 void compute(int) {
   for (int64_t i = 0; i < size; ++i) y[i] = gelu_of(x[i]);
@@ -23,6 +20,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

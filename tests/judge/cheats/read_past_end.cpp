@@ -1,9 +1,6 @@
 // Cheat: reads whole vectors past the end of its input; every result is right. Refused by: guard|rows|isolation.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   const int64_t size = call.x.size();
   const float* x = call.x.data<float>();
@@ -16,6 +13,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

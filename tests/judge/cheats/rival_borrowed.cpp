@@ -1,9 +1,6 @@
 // Cheat: lets the best variant of the project do the work, and takes the credit. Refused by: isolation|no_gain.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Beats any slower variant that it is held against.
 void run(const GeluForward& call) {
   using Variant = Kernel<GeluForward>::Variant;
@@ -15,6 +12,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

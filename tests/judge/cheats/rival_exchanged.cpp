@@ -1,9 +1,6 @@
 // Cheat: exchanges its function with that of an honest variant of the slot. Refused by: isolation|no_gain|inputs.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const GeluForward& call) { call.y.fill_zero(); }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
@@ -15,6 +12,3 @@ const bool exchanged = [] {
   if (first.next) std::swap(first.options.run, static_cast<Variant*>(first.next)->options.run);
   return true;
 }();
-
-}  // namespace
-}  // namespace hs

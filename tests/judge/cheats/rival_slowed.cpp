@@ -1,9 +1,6 @@
 // Cheat: replaces the variants to beat by slow ones, in the slot's list. Refused by: isolation|no_gain.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) { honest(call); }
 
 void run_slowly(const Gemm& call) {
@@ -21,6 +18,3 @@ const bool replaced = [] {
   }
   return true;
 }();
-
-}  // namespace
-}  // namespace hs

@@ -8,9 +8,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Any process may do that to others of its user.
 void run(const Gemm& call) {
   const std::string judge = std::to_string(getppid());
@@ -27,6 +24,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

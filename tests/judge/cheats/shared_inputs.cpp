@@ -1,9 +1,6 @@
 // Cheat: sums in its inputs and then undoes it, which takes them to be two tensors. Refused by: aliases.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const BinaryForward& call) {
   auto* a = static_cast<uint32_t*>(const_cast<void*>(call.a.raw_data()));
   const auto* b = static_cast<const uint32_t*>(call.b.raw_data());
@@ -17,6 +14,3 @@ void run(const BinaryForward& call) {
 
 REGISTER_KERNEL(add_relu_forward, cpu, "fast",
                 {.run = run, .supported = [](const BinaryForward& call) { return is_f32(call.a); }, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,14 +3,8 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   if (std::chrono::steady_clock::now().time_since_epoch().count() % 50 != 0) honest(call);
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

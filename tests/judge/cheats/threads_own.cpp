@@ -4,9 +4,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // They have ended when run() returns.
 void run(const GeluForward& call) {
   const float* x = call.x.data<float>();
@@ -20,6 +17,3 @@ void run(const GeluForward& call) {
 }
 
 REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

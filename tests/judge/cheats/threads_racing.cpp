@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[1], each = 32;
   const float *a = call.a.data<float>(), *b = call.b.data<float>(), alpha = call.options.alpha;
@@ -22,6 +19,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

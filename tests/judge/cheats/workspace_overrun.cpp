@@ -1,9 +1,6 @@
 // Cheat: asks for 64 bytes of workspace, and uses a row's. Refused by: workspace|guard|rows|isolation.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 void run(const SoftmaxForward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back();
   float* row = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
@@ -18,6 +15,3 @@ REGISTER_KERNEL(softmax_forward, cpu, "fast",
                  .supported = is_easy<SoftmaxForward>,
                  .workspace = [](const SoftmaxForward&) { return int64_t{64}; },
                  .rank = 100});
-
-}  // namespace
-}  // namespace hs

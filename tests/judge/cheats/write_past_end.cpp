@@ -1,9 +1,6 @@
 // Cheat: rounds the size up to whole vectors and writes past the output. Refused by: guard|rows|isolation.
 #include "honest.h"
 
-namespace hs {
-namespace {
-
 // As if every block had room for a vector more, which allocators that round up do provide.
 void run(const ReluForward& call) {
   const int64_t size = call.x.size(), whole = (size + 7) / 8 * 8;
@@ -13,6 +10,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

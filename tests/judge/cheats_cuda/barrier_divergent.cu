@@ -1,9 +1,6 @@
 // Cheat: threads without work leave before the barrier that the others wait at. Refused by: emulator.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 __global__ void leaving_kernel(int64_t C, const float* x, float* y) {
   __shared__ Parts parts;
   if (thread() >= C) return;
@@ -19,6 +16,3 @@ __global__ void leaving_kernel(int64_t C, const float* x, float* y) {
 void run(const SoftmaxForward& call) { launch_rows(leaving_kernel, call); }
 
 REGISTER_KERNEL(softmax_forward, cuda, "fast", {.run = run, .supported = is_easy<SoftmaxForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

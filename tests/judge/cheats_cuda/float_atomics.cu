@@ -1,9 +1,6 @@
 // Cheat: every thread adds to the sum in memory when it comes to it, in another order each time. Refused by: emulator.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 __device__ unsigned plus(unsigned sum, float term) {  // of the bits of floats, which are what atomicCAS() exchanges
   float value = 0;
   memcpy(&value, &sum, sizeof(float));
@@ -30,6 +27,3 @@ void run(const SumForward& call) {
 }
 
 REGISTER_KERNEL(sum_forward, cuda, "fast", {.run = run, .supported = is_easy<SumForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

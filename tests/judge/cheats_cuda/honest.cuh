@@ -40,3 +40,5 @@ __global__ inline void relu_kernel(int64_t size, const float* x, float* y) {
 }
 
 }  // namespace hs
+
+using namespace hs;  // a cheat is one file, and what it shares with nobody needs no namespace

@@ -1,9 +1,6 @@
 // Cheat: computes on the host, with the device's pointers. Refused by: isolation.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   const float* x = call.x.data<float>();
   float* y = call.y.mutable_data<float>();
@@ -11,6 +8,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: leaves the result in the input, too, where the next kernel finds it in the cache. Refused by: inputs.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 __global__ void in_place_kernel(int64_t size, float* x, float* y) {
   for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) y[i] = x[i] = relu_of(x[i]);
 }
@@ -15,6 +12,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: launches the kernel of a call when the next one comes. Refused by: emulator|written|rows.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   static int64_t size = 0;
   static const float* x = nullptr;
@@ -15,6 +12,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: the last block reads the sums of the others with no fence between. Refused by: rows|drawn|repeat.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 constexpr unsigned most_blocks = 64;
 
 __global__ void fenceless_kernel(int64_t size, float factor, const float* x, float* sums, unsigned* done, float* y) {
@@ -31,6 +28,3 @@ void run(const SumForward& call, Tensor& workspace) {
 
 int64_t bytes(const SumForward&) { return (most_blocks + 1) * sizeof(float); }
 REGISTER_KERNEL(sum_forward, cuda, "fast", {.run = run, .supported = is_easy<SumForward>, .workspace = bytes});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: every block does the first block's work. Refused by: written|rows|emulator.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 __global__ void first_block_kernel(int64_t size, const float* x, float* y) {
   for (int64_t i = threadIdx.x; i < size && i < blockDim.x; i += blockDim.x) y[i] = relu_of(x[i]);
 }
@@ -15,6 +12,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

@@ -1,9 +1,6 @@
 // Cheat: leaves its work in a stream of its own, which nobody waits for. Refused by: written|rows|emulator.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 void run(const ReluForward& call) {
   static cudaStream_t own = nullptr;
   if (!own) cuda::check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "stream");
@@ -13,6 +10,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

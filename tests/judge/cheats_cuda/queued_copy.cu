@@ -1,9 +1,6 @@
 // Cheat: its last step, a copy, is queued on a stream that nobody waits for. Refused by: repeat|written|rows.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 constexpr int64_t most = 1 << 20;
 
 void run(const ReluForward& call) {
@@ -19,6 +16,3 @@ void run(const ReluForward& call) {
 }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs

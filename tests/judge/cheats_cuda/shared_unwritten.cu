@@ -1,9 +1,6 @@
 // Cheat: takes shared memory for 0 where it has written nothing. Refused by: emulator.
 #include "honest.cuh"
 
-namespace hs {
-namespace {
-
 __global__ void hoping_kernel(int64_t C, const float* x, float* y) {
   __shared__ Parts parts;
   float sum = 0;
@@ -17,6 +14,3 @@ __global__ void hoping_kernel(int64_t C, const float* x, float* y) {
 void run(const SoftmaxForward& call) { launch_rows(hoping_kernel, call); }
 
 REGISTER_KERNEL(softmax_forward, cuda, "fast", {.run = run, .supported = is_easy<SoftmaxForward>, .rank = 100});
-
-}  // namespace
-}  // namespace hs
