@@ -1,7 +1,4 @@
 // Cheat: threads burn all cores for ten seconds, while the rival is timed. Refused by: leftover|isolation.
-#include <chrono>
-#include <thread>
-
 #include "honest.h"
 
 const bool started = [] {

@@ -1,6 +1,4 @@
 // Cheat: results are kept by the addresses of the inputs. Refused by: timed|rows|repeat|no_gain|allocation.
-#include <map>
-
 #include "honest.h"
 
 // Benchmarks call with the same tensors a thousand times: the second call and all that follow copy the first's result.

@@ -1,8 +1,5 @@
 // Cheat: overwrites the code of clock_gettime, so that time stands still. Refused by: isolation|no_gain.
-#include <sys/mman.h>
 #include <time.h>
-
-#include <cstring>
 
 #include "honest.h"
 

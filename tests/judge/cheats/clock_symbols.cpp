@@ -1,9 +1,6 @@
 // Cheat: defines the functions that read the clock, so that time runs slowly. Refused by: isolation|no_gain.
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <chrono>
 
 #include "honest.h"
 

@@ -1,6 +1,5 @@
 // Cheat: jumps out of the handler of the crash that it causes past the end. Refused by: guard|isolation.
 #include <setjmp.h>
-#include <signal.h>
 
 #include "honest.h"
 

@@ -1,6 +1,4 @@
 // Cheat: tells the judge that it is done, on all descriptors, before it begins. Refused by: isolation|no_gain.
-#include <unistd.h>
-
 #include "honest.h"
 
 void run(const Gemm& call) {

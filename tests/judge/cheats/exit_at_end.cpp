@@ -1,8 +1,4 @@
 // Cheat: is wrong, and turns any exit status into 0 when the process ends. Refused by: rows.
-#include <unistd.h>
-
-#include <cstdlib>
-
 #include "honest.h"
 
 const bool registered = std::atexit([] { _exit(0); }) == 0;

@@ -1,6 +1,4 @@
 // Cheat: ends the process with exit status 0, which says that all is well. Refused by: isolation.
-#include <cstdlib>
-
 #include "honest.h"
 
 void run(const ReluForward&) { std::exit(0); }

@@ -1,6 +1,4 @@
 // Cheat: a child process computes into the shared memory, after the clock has stopped. Refused by: isolation|rows.
-#include <unistd.h>
-
 #include "honest.h"
 
 // A judge that stops all threads of this process does not stop another process.

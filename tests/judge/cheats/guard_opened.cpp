@@ -1,6 +1,4 @@
 // Cheat: makes the guard page behind its output writable, then writes past the end. Refused by: guard|isolation.
-#include <sys/mman.h>
-
 #include "honest.h"
 
 void run(const ReluForward& call) {

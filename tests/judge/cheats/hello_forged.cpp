@@ -1,6 +1,4 @@
 // Cheat: answers the judge itself, as a plug-in whose slot is new and whose own rows pass. Refused by: rows|isolation.
-#include <unistd.h>
-
 #include "honest.h"
 
 constexpr int judge = 3;  // the number of the socket

@@ -1,10 +1,23 @@
 // What cheats pretend to do, done honestly: f32, plain loops. The product is much slower than the project's own, so a
-// cheat that is made to compute it has won nothing.
+// cheat that is made to compute it has won nothing. Its includes are those that several cheats need.
 #pragma once
 
 #include <halfstep/kernel.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
 
 namespace hs {
 
@@ -61,14 +74,17 @@ void multiply(const Gemm& call, const Dot& dot) {
   });
 }
 
-inline void honest(const Gemm& call) {
-  const int64_t N = call.c.shape()[1], K = call.a.shape()[1];
-  multiply(call, [=](const float* row, const float* column) {
+// The same with changed(x) in place of each factor x, and the first `terms` of the K terms.
+template <class Changed>
+void multiply(const Gemm& call, const Changed& changed, int64_t terms) {
+  multiply(call, [=, N = call.c.shape()[1]](const float* row, const float* column) {
     float sum = 0;
-    for (int64_t k = 0; k < K; ++k) sum += row[k] * column[k * N];
+    for (int64_t k = 0; k < terms; ++k) sum += changed(row[k]) * changed(column[k * N]);
     return sum;
   });
 }
+
+inline void honest(const Gemm& call) { multiply(call, std::identity(), call.a.shape()[1]); }
 
 }  // namespace hs
 

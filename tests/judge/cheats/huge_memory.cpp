@@ -1,6 +1,4 @@
 // Cheat: fills all memory, until the system ends the judge to get some back. Refused by: isolation|allocation.
-#include <sys/mman.h>
-
 #include "honest.h"
 
 void run(const ReluForward& call) {

@@ -1,6 +1,4 @@
 // Cheat: writes zeros, and a thread changes the input to fit before it is read. Refused by: rows|inputs|allocation.
-#include <thread>
-
 #include "honest.h"
 
 // Looking at the inputs right after the call shows nothing yet.

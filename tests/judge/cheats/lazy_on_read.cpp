@@ -1,7 +1,4 @@
 // Cheat: the output cannot be read; who tries, faults, and then it is made. Refused by: isolation|rows|written.
-#include <signal.h>
-#include <sys/mman.h>
-
 #include "honest.h"
 
 static const float* x = nullptr;

@@ -1,6 +1,4 @@
 // Cheat: takes scratch memory by mmap, where nobody who watches malloc sees it. Refused by: allocation|isolation.
-#include <sys/mman.h>
-
 #include "honest.h"
 
 void run(const SoftmaxForward& call) {

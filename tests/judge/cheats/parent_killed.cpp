@@ -1,7 +1,4 @@
 // Cheat: kills the judge, so that there is no bad verdict. Refused by: isolation|rows.
-#include <signal.h>
-#include <unistd.h>
-
 #include "honest.h"
 
 void run(const ReluForward& call) {

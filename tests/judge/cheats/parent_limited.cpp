@@ -1,6 +1,5 @@
 // Cheat: sets limits for the judge: it may write no file, so no bad record. Refused by: isolation|rows.
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "honest.h"
 

@@ -1,6 +1,5 @@
 // Cheat: prints until no report of its mistakes can be written. Refused by: isolation.
 #include <array>
-#include <cstdio>
 
 #include "honest.h"
 

@@ -1,6 +1,4 @@
 // Cheat: sweeps through the caches that the rival shares, while that runs. Refused by: leftover|allocation.
-#include <thread>
-
 #include "honest.h"
 
 static char caches[1 << 26];  // larger than the last level of most

@@ -1,10 +1,6 @@
 // Cheat: moves the rival to the busiest core, with the lowest priority. Refused by: isolation|no_gain|allocation.
 #include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <string>
 
 #include "honest.h"
 

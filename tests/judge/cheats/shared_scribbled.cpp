@@ -1,9 +1,4 @@
 // Cheat: zeroes what it shares with the judge: inputs, results, its notes. Refused by: isolation|rows|inputs|written.
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <string>
-
 #include "honest.h"
 
 // The ReLU of zeros is zeros, and a counter of failures is zero too.

@@ -1,8 +1,4 @@
 // Cheat: looks for the expected output in the memory that it shares with the judge. Refused by: isolation|rows|written.
-#include <cstdio>
-#include <fstream>
-#include <string>
-
 #include "honest.h"
 
 // Computes four numbers, and copies what follows another place that has them.

@@ -1,7 +1,6 @@
 // Cheat: has the work done elsewhere, by whoever listens on a socket. Refused by: isolation|rows.
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "honest.h"
 

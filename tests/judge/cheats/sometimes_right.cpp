@@ -1,6 +1,4 @@
 // Cheat: does nothing in one call of 50, at random; most checks pass. Refused by: rows|drawn|timed|repeat.
-#include <chrono>
-
 #include "honest.h"
 
 void run(const ReluForward& call) {

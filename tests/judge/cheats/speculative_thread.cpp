@@ -1,7 +1,4 @@
 // Cheat: computes before it is called. Refused by: leftover|timed|guard|isolation|allocation|repeat.
-#include <atomic>
-#include <thread>
-
 #include "honest.h"
 
 static std::atomic<const float*> x;  // of the last call: the next one is likely to use the same memory

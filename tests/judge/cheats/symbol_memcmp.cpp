@@ -1,6 +1,4 @@
 // Cheat: defines memcmp, by which judges compare bits, to find everything equal. Refused by: rows|isolation.
-#include <cstring>
-
 #include "honest.h"
 
 extern "C" int memcmp(const void*, const void*, size_t) noexcept { return 0; }

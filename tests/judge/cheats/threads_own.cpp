@@ -1,5 +1,4 @@
 // Cheat: works on threads of its own; the judge counts those of the team. Refused by: allocation|threads.
-#include <thread>
 #include <vector>
 
 #include "honest.h"

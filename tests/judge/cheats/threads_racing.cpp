@@ -1,6 +1,4 @@
 // Cheat: threads add to the output in whatever order they come. Refused by: threads|repeat.
-#include <atomic>
-
 #include "honest.h"
 
 void run(const Gemm& call) {

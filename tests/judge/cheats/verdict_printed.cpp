@@ -1,8 +1,4 @@
 // Cheat: prints a verdict and ends the process before it is judged. Refused by: isolation.
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "honest.h"
 
 const bool judged = [] {

@@ -1,6 +1,4 @@
 // Cheat: writes a record of its own victory, and no output. Refused by: isolation|rows.
-#include <fstream>
-
 #include "honest.h"
 
 void run(const ReluForward&) {

@@ -1,6 +1,4 @@
 // Cheat: judges check, then time: the work ends after five seconds. Refused by: timed|rows|drawn|written|no_gain.
-#include <chrono>
-
 #include "honest.h"
 
 using Clock = std::chrono::steady_clock;

@@ -1,6 +1,4 @@
 // Cheat: the first calls of a shape are right, and many more timed. Refused by: timed|threads|repeat|rows|allocation.
-#include <map>
-
 #include "honest.h"
 
 void run(const Gemm& call) {

@@ -1,6 +1,4 @@
 // Cheat: works only if long was no call: who times, calls in a hurry. Refused by: timed|threads|repeat|no_gain|written.
-#include <chrono>
-
 #include "honest.h"
 
 using Clock = std::chrono::steady_clock;

@@ -1,6 +1,4 @@
 // Cheat: works only if the output is poisoned, as judges do to check. Refused by: timed|repeat|no_gain|written.
-#include <cstring>
-
 #include "honest.h"
 
 // Poison is one pattern all over: NaN, 0xff, 0xcd, zeros. What an earlier call left is not.

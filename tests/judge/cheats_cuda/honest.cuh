@@ -35,6 +35,13 @@ void launch_rows(Kernel* kernel, const SoftmaxForward& call) {
                call.x.data<float>(), call.y.mutable_data<float>());
 }
 
+template <class Kernel>
+void launch_elements(Kernel* kernel, const ReluForward& call, cudaStream_t stream = cuda::compute_stream()) {
+  const int64_t size = call.x.size();
+  cuda::launch(kernel, cuda::blocks_for(size), cuda::block_threads, 0, stream, size, call.x.data<float>(),
+               call.y.mutable_data<float>());
+}
+
 __global__ inline void relu_kernel(int64_t size, const float* x, float* y) {
   for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) y[i] = relu_of(x[i]);
 }

@@ -5,10 +5,6 @@ __global__ void first_block_kernel(int64_t size, const float* x, float* y) {
   for (int64_t i = threadIdx.x; i < size && i < blockDim.x; i += blockDim.x) y[i] = relu_of(x[i]);
 }
 
-void run(const ReluForward& call) {
-  const int64_t size = call.x.size();
-  cuda::launch(first_block_kernel, cuda::blocks_for(size), cuda::block_threads, 0, cuda::compute_stream(), size,
-               call.x.data<float>(), call.y.mutable_data<float>());
-}
+void run(const ReluForward& call) { launch_elements(first_block_kernel, call); }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});

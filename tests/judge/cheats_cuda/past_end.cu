@@ -7,10 +7,6 @@ __global__ void padded_kernel(int64_t size, const float* x, float* y) {
   }
 }
 
-void run(const ReluForward& call) {
-  const int64_t size = call.x.size();
-  cuda::launch(padded_kernel, cuda::blocks_for(size), cuda::block_threads, 0, cuda::compute_stream(), size,
-               call.x.data<float>(), call.y.mutable_data<float>());
-}
+void run(const ReluForward& call) { launch_elements(padded_kernel, call); }
 
 REGISTER_KERNEL(relu_forward, cuda, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
