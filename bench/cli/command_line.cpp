@@ -352,14 +352,10 @@ std::string words_of(const Json& settings) {
   return text;
 }
 
-Flags& Flags::examples(const std::string& text) {
-  examples_ = text;
-  return *this;
-}
-
 Flags& Flags::examples(const std::vector<std::string>& lines, const std::string& further) {
   const std::string begin = fmt::format("\n  {} ", program_name);
-  return examples(fmt::format("Examples:{}{}\n\n{}\n", begin, fmt::join(lines, begin), further));
+  examples_ = fmt::format("Examples:{}{}\n\n{}\n", begin, fmt::join(lines, begin), further);
+  return *this;
 }
 
 Flags& Flags::recipe() {

@@ -82,8 +82,7 @@ class Flags {
   // stands on the command line counts, if both give a flag. Recorded as the file's path.
   Flags& recipe();
 
-  // The end of --help: all of it, or lines that the program's name is put before, and what to read after them.
-  Flags& examples(const std::string& text);
+  // The end of --help: lines that the program's name is put before, and what to read after them.
   Flags& examples(const std::vector<std::string>& lines, const std::string& further);
 
   // The flag that was declared last names something to write, which only the command line does, and no record.

@@ -26,13 +26,11 @@ class ExportCommand : public cli::Command {
   std::string model_, adapters_, onnx_, npy_, safetensors_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench export --model digits.safetensors --onnx digits.onnx
-  halfstep-bench export --model digits.safetensors --npy digits       # then: numpy.load("digits/linear.bias.npy")
-  halfstep-bench export --model base.safetensors --adapters play-adapters --safetensors play.safetensors
-
-docs/model_files.md describes the files and how other programs open them, docs/techniques/lora.md explains adapters.
-)");
+    flags.examples(
+        {"export --model digits.safetensors --onnx digits.onnx",
+         "export --model digits.safetensors --npy digits       # then: numpy.load(\"digits/linear.bias.npy\")",
+         "export --model base.safetensors --adapters play-adapters --safetensors play.safetensors"},
+        "docs/model_files.md describes the files, docs/techniques/lora.md explains adapters.");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.text("--adapters", adapters_, "DIR", "Adapters of that model, which train --save-adapters wrote");
     flags.text("--onnx", onnx_, "FILE", "Write the model as ONNX, - for stdout");

@@ -126,14 +126,11 @@ class KernelBuildCommand : public cli::Command {
   std::string output_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench kernel build my_relu.cpp              # writes my_relu.so
-  halfstep-bench bench ops --plugin my_relu.so
-  halfstep-bench train --plugin my_relu.so --kernel relu_forward=my_relu
-
-By $CXX, or the first of c++, g++ and clang++ on the PATH; a .cu file by nvcc, or for the emulator where the program is
-built for it. docs/add_a_kernel.md says how to write one.
-)");
+    flags.examples(
+        {"kernel build my_relu.cpp              # writes my_relu.so", "bench ops --plugin my_relu.so",
+         "train --plugin my_relu.so --kernel relu_forward=my_relu"},
+        "By $CXX, or the first of c++, g++ and clang++ on the PATH; a .cu file by nvcc, or for the emulator\n"
+        "where the program is built for it. docs/add_a_kernel.md says how to write one.");
     flags.words("FILE", sources_, 1, 1, "A .cpp or .cu file that includes <halfstep/kernel.h>");
     flags.text("--output", output_, "FILE", "The plug-in; by default named as FILE, with .so").writes();
   }

@@ -56,18 +56,12 @@ class PeersCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  ./bench/run bench peers
-  ./bench/run bench peers --python venv/bin/python --json peers.json --html peers.html
-  ./bench/run bench peers --dry-run
-  ./bench/run bench peers --ranks 2 --python venv/bin/python
-  ./bench/run bench peers --python venv/bin/python --model resnet8 --data cifar10
-  ./bench/run bench peers --python venv/bin/python --model char_gpt --data tinyshakespeare
-
-What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a batch of 128; char_gpt
-takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.
-docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
-)");
+    flags.examples({"bench peers", "bench peers --python venv/bin/python --json peers.json --html peers.html",
+                    "bench peers --dry-run", "bench peers --ranks 2 --python venv/bin/python",
+                    "bench peers --python venv/bin/python --model resnet8 --data cifar10"},
+                   "What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a\n"
+                   "batch of 128; char_gpt takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.\n"
+                   "docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.");
     const auto name_of = [](const measure::PeerModel& model) { return std::string(model.name); };
     flags.choice("--model", runs_.model, mapped(measure::peer_models, name_of), "Model");
     flags.data(data_);

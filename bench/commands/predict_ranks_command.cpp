@@ -32,12 +32,9 @@ class PredictRanksCommand : public cli::Command {
   std::map<int64_t, StepTimes> computing_;  // of one rank, by its micro-batches
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  mpirun -n 2 --bind-to none halfstep-bench scaling ranks --threads 1 --html ranks.html
-  halfstep-bench scaling ranks --alpha 1e-3 --beta 8e-9
-
-The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_parallel.md says what the model leaves out.
-)");
+    flags.examples({"scaling ranks --threads 1 --html ranks.html    # by mpirun -n 2 --bind-to none",
+                    "scaling ranks --alpha 1e-3 --beta 8e-9         # a network of 1 ms and 1 Gbit/s"},
+                   "docs/techniques/data_parallel.md says what the model leaves out.");
     what_.batch = 16;
     what_.accumulate = 64;
     flags.model(what_.model);

@@ -51,20 +51,18 @@ class TrainCommand : public cli::Command {
   bool dry_run_ = false, quiet_ = false;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench train --repeat 5 --threads 1 --json result.json
-  halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
-  halfstep-bench train --epochs 1 --precision f16 --trace trace.json
-  halfstep-bench train --save-model digits.safetensors   # then: halfstep-bench predict --model digits.safetensors
-
-Over several processes, by MPI: rank 0 writes everything, and the weights are those of one process with --reduce tree.
+    flags.examples(
+        {"train --repeat 5 --threads 1 --json result.json",
+         "train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10",
+         "train --epochs 1 --precision f16 --trace trace.json",
+         "train --save-model digits.safetensors   # then: halfstep-bench predict --model digits.safetensors"},
+        R"(Over several processes, by MPI: rank 0 writes everything; the weights are those of one with --reduce tree.
   mpirun -n 4 --bind-to none halfstep-bench train --batch 16 --accumulate 4
   mpirun --host a:1,b:1 halfstep-bench train ...      # other machines; inside sbatch or salloc without --host
 If a rank hangs, one that waits for it ends with code 9 and names it. mpirun then stops all ranks, and returns the code
 of the one that ended first, or 137 if it was killed.
 
-docs/benchmarks.md says what is measured and how.
-)");
+docs/benchmarks.md says what is measured and how.)");
     settings_.declare(flags);
     flags.train(train_);
     flags.test(test_);
