@@ -604,7 +604,7 @@ void run_command_line(std::span<const CommandEntry> commands, int argc, const ch
   const std::unique_ptr<Command> command = entry->make();
   command->name_ = entry->name;
   Flags flags{std::string(entry->words)};
-  command->declare(flags);
+  command->declare_all(flags);
   if (!wants_help) return run(*command, entry->words, flags, words);
   write_stdout(fmt::format("{}\n{}", entry->summary, flags.help(wants_all)));
 }

@@ -166,6 +166,8 @@ class Command {
  public:
   virtual ~Command() = default;
   virtual void declare(Flags& flags) = 0;
+  virtual void declare_outputs(Flags&) {}
+  void declare_all(Flags& flags) { declare(flags), declare_outputs(flags); }
   virtual void run(const Flags& flags) = 0;
   const std::string& name() const { return name_; }  // of its records
 

@@ -46,7 +46,7 @@ Json train_settings(const std::string& line) {
   }
   const std::unique_ptr<cli::Command> train = make_train_command();
   cli::Flags flags("train");
-  train->declare(flags);
+  train->declare_all(flags);
   try {
     flags.read(words);
   } catch (const Error& error) {

@@ -16,6 +16,15 @@
 
 namespace hs::bench::commands {
 
+// A command that measures: its results are a record, in the files that --json and its kind name.
+class RecordingCommand : public cli::Command {
+ protected:
+  report::Outputs outputs_;
+
+ private:
+  void declare_outputs(cli::Flags& flags) override { outputs_.declare(flags); }
+};
+
 // That of bench gemm, conv and ops is one, which knows its name.
 std::unique_ptr<cli::Command> make_compare_command(), make_convert_command(), make_doctor_command(),
     make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(),

@@ -14,14 +14,13 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-class CompareCommand : public cli::Command {
+class CompareCommand : public RecordingCommand {
   Words paths_, runs_;
   std::string limit_;
   int64_t repeat_ = 5;
   uint64_t seed_ = 1;
   double challenge_ = 1, lose_ = 0.002;
   bool why_ = false, quiet_ = false;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"compare before.json after.json", "compare before.json after.json --fail-if-slower 3%",
@@ -38,7 +37,6 @@ class CompareCommand : public cli::Command {
     flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
     flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
     flags.quiet(quiet_);
-    outputs_.declare(flags);
   }
 
   void check_combinations(const cli::Flags& flags) const {

@@ -61,11 +61,10 @@ std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::v
   return lines;
 }
 
-class DoctorCommand : public cli::Command {
+class DoctorCommand : public RecordingCommand {
   measure::StepFlags settings_;
   int64_t train_ = 20000, steps_ = 100;
   std::optional<CacheMode> cache_;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples(
@@ -77,7 +76,6 @@ class DoctorCommand : public cli::Command {
     flags.train(train_);
     flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
     flags.loading(settings_.experiment.loading, cache_, "loading");
-    outputs_.declare(flags);
   }
 
   void run(const cli::Flags& flags) override {

@@ -97,11 +97,10 @@ report::Rows mistakes_of(const Result& result, const ModelDescription& model, co
   return rows;
 }
 
-class EvaluateCommand : public cli::Command {
+class EvaluateCommand : public RecordingCommand {
   std::string model_, device_ = "auto";
   cli::DataChoice data_;
   int64_t test_ = cli::automatic_samples, mistakes_ = 12, threads_ = 0;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples(
@@ -114,7 +113,6 @@ class EvaluateCommand : public cli::Command {
     flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");
     flags.threads(threads_).unrecorded();
     flags.device(device_);
-    outputs_.declare(flags);
   }
 
   Result evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const {

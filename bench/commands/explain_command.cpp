@@ -176,10 +176,9 @@ std::vector<report::Table> add_phases(const TracedStep& step, const measure::Pea
   return tables;
 }
 
-class ExplainCommand : public cli::Command {
+class ExplainCommand : public RecordingCommand {
   measure::StepFlags settings_;
   std::string dot_;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"profile kernels --model mnist_cnn_large --precision bf16",
@@ -187,7 +186,6 @@ class ExplainCommand : public cli::Command {
                     "profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg"},
                    "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags);
-    outputs_.declare(flags);
     flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
   }
 

@@ -90,14 +90,13 @@ report::Rows rows_of(const std::vector<Judged>& judged) {
   return rows;
 }
 
-class ImproveCommand : public cli::Command {
+class ImproveCommand : public RecordingCommand {
   std::string run_, target_, out_;
   double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
   int64_t repeat_ = 5;
   uint64_t seed_ = 1;
   bool quick_ = false, exhaustive_ = false, quiet_ = false;
   Json last_record_;  // of a training, for the machine and the data
-  report::Outputs outputs_;
 
   void say(const std::string& line) const {
     if (!quiet_) cli::write_stderr(line + "\n");
@@ -120,7 +119,6 @@ class ImproveCommand : public cli::Command {
         "--exhaustive", exhaustive_,
         "Then one run of every combination, to judge the best beside what the search found; needs many --minutes");
     flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
-    outputs_.declare(flags);
     flags.quiet(quiet_);
   }
 

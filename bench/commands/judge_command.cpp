@@ -41,11 +41,10 @@ Json to_json(const judge::Verdict& verdict, report::Rows& rows) {
           {"timed", rows.json}};
 }
 
-class JudgeCommand : public cli::Command {
+class JudgeCommand : public RecordingCommand {
   std::vector<std::string> file_;
   judge::JudgeOptions options_;
   int64_t threads_ = 0;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"judge my_relu.cpp", "judge my_relu.so --against simple --json verdict.json",
@@ -61,7 +60,6 @@ class JudgeCommand : public cli::Command {
     flags.batch(options_.batch, 65536);
     flags.seed(options_.seed);
     flags.threads(threads_).unrecorded();
-    outputs_.declare(flags);
   }
 
   void run(const cli::Flags& flags) override {

@@ -17,13 +17,12 @@
 namespace hs::bench::commands {
 namespace {
 
-class KernelCommand : public cli::Command {
+class KernelCommand : public RecordingCommand {
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
   std::vector<std::string> plugins_;
   bool list_ = false, dry_run_ = false;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     const std::string bench = "bench " + name();
@@ -37,7 +36,6 @@ class KernelCommand : public cli::Command {
     flags.threads(threads_).unrecorded();
     flags.device(device_).unrecorded();
     flags.plugins(plugins_);
-    outputs_.declare(flags);
     flags.list(list_);
     flags.dry_run(dry_run_);
   }

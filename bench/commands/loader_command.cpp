@@ -39,13 +39,12 @@ Json cheapest(const Json& rows, const std::string& format) {
   return nullptr;
 }
 
-class LoaderCommand : public cli::Command {
+class LoaderCommand : public RecordingCommand {
   std::string device_ = "auto", format_ = "all";
   cli::DataChoice data_;
   int64_t samples_ = 20000, batch_ = 64, compute_ = 4000;
   uint64_t seed_ = 1;
   bool list_ = false, dry_run_ = false, quiet_ = false;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench loader", "bench loader --data cifar10 --format png --compute 5000",
@@ -58,7 +57,6 @@ class LoaderCommand : public cli::Command {
     flags.seed(seed_);
     flags.device(device_);
     flags.choice("--format", format_, format_names(), "One format beside memory, or all");
-    outputs_.declare(flags);
     flags.list(list_);
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);

@@ -38,11 +38,10 @@ const Point& steepest(const std::vector<Point>& points) {
   return points[best - apart / 2];
 }
 
-class LrFindCommand : public cli::Command {
+class LrFindCommand : public RecordingCommand {
   measure::StepFlags settings_;
   int64_t steps_ = 200;
   double from_ = 1e-6, to_ = 10;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"tune lr", "tune lr --model mlp --optimizer nesterov --to 30 --html lr.html"},
@@ -52,7 +51,6 @@ class LrFindCommand : public cli::Command {
     flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
     flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
     flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
-    outputs_.declare(flags);
   }
 
   void run(const cli::Flags& flags) override {

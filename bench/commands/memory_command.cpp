@@ -122,14 +122,13 @@ report::Rows curve_of(const std::vector<MemoryRow>& points) {
   return all;
 }
 
-class MemoryCommand : public cli::Command {
+class MemoryCommand : public RecordingCommand {
   measure::StepFlags settings_;
   std::string budget_ = "256M";
   int64_t steps_ = 3;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
   Device device_ = Device::cpu;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"profile memory", "profile memory --model char_gpt --blocks auto --data tinyshakespeare",
@@ -149,7 +148,6 @@ class MemoryCommand : public cli::Command {
         .record("budget_bytes", [this] { return budget_bytes_; });
     flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
     flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
-    outputs_.declare(flags);
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }

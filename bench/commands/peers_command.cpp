@@ -48,12 +48,11 @@ void write_samples(const cli::TrainingData& data, const measure::PeerModel& mode
   }
 }
 
-class PeersCommand : public cli::Command {
+class PeersCommand : public RecordingCommand {
   measure::PeerRuns runs_;
   std::string device_ = "auto";
   cli::DataChoice data_;
   bool quick_ = false, list_ = false, dry_run_ = false;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench peers", "bench peers --python venv/bin/python --json peers.json --html peers.html",
@@ -85,7 +84,6 @@ class PeersCommand : public cli::Command {
     flags.device(device_);
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
-    outputs_.declare(flags);
     flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
     flags.list(list_);
     flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");

@@ -44,14 +44,13 @@ std::vector<uint8_t> read_stdin() {
   return bytes;
 }
 
-class PredictCommand : public cli::Command {
+class PredictCommand : public RecordingCommand {
   std::string model_;
   cli::DataChoice data_;
   std::vector<std::string> images_;
   bool test_ = false, invert_ = false;
   int64_t count_ = 10, top_ = 3;
   LoadedModel loaded_;
-  report::Outputs outputs_;
   Json tested_;  // the data, with --test
   report::Rows rows_{.table = {.title = "predictions"}};
 
@@ -72,7 +71,6 @@ class PredictCommand : public cli::Command {
     flags.data(data_);
     flags.integer("--top", top_, 1, 1000, "Classes to print of each image");
     flags.on_off("--invert", invert_, "Swap black and white in the files");
-    outputs_.declare(flags);
   }
 
   void print(const std::string& text) const {

@@ -19,13 +19,12 @@ struct StepTimes {  // seconds of each round
   std::vector<double> all, backward;
 };
 
-class PredictRanksCommand : public cli::Command {
+class PredictRanksCommand : public RecordingCommand {
   Experiment what_;  // is trained
   std::optional<Precision> precision_ = Precision::f32;
   int64_t threads_ = 0, rounds_ = 5;
   Link link_;
   Gradients gradients_;
-  report::Outputs outputs_;
   std::unique_ptr<OneStep> step_;
   Batch micro_batch_;
   double gradient_bytes_ = 0;
@@ -49,7 +48,6 @@ class PredictRanksCommand : public cli::Command {
     flags.real("--beta", link_.beta, 0, 1, "Seconds of a byte").unrecorded();
     flags.integer("--rounds", rounds_, 1, 1000, "Measurements of each step; four times as many of a message");
     flags.threads(threads_).unrecorded();
-    outputs_.declare(flags);
   }
 
   int64_t leaves_of_each(int64_t ranks) const { return (what_.accumulate + ranks - 1) / ranks; }

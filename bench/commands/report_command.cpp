@@ -38,10 +38,9 @@ void shorten(std::vector<report::NamedRecord>& records) {
   }
 }
 
-class ReportCommand : public cli::Command {
+class ReportCommand : public RecordingCommand {
   std::vector<std::string> paths_;
   std::string readme_, filter_;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"report run.json --html run.html", "report run.json --md -",
@@ -54,7 +53,6 @@ class ReportCommand : public cli::Command {
     flags.text(
         "--readme", readme_, "FILE",
         "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
-    outputs_.declare(flags);
   }
 
   void write_readme() const {

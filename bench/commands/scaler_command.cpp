@@ -202,7 +202,7 @@ std::vector<std::string> scale_changes(const Runs& runs) {
   return sentences;
 }
 
-class ScalerCommand : public cli::Command {
+class ScalerCommand : public RecordingCommand {
   measure::Experiment experiment_;
   std::string device_name_ = "auto";
   cli::DataChoice data_;
@@ -210,7 +210,6 @@ class ScalerCommand : public cli::Command {
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
   double scale_ = GradScalerConfig().initial;
   bool dry_run_ = false, quiet_ = false;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench f16", "bench f16 --epochs 5 --growth-interval 20 --json scaler.json",
@@ -233,7 +232,6 @@ class ScalerCommand : public cli::Command {
     flags.record("threads", [] { return threads(); });
     flags.device(device_name_);
     flags.record("precision", [] { return "f16"; });
-    outputs_.declare(flags);
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }

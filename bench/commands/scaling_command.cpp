@@ -68,11 +68,10 @@ std::string sentence(const Axis& axis, const std::vector<Point>& points, double 
                      steepest->size, steepest->growth, steepest->growth > 1.1 ? ", worse than linear" : "");
 }
 
-class ScalingCommand : public cli::Command {
+class ScalingCommand : public RecordingCommand {
   measure::StepFlags settings_;
   int64_t largest_ = 8192, rounds_ = 7;
   double seconds_ = 0.5;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples(
@@ -82,7 +81,6 @@ class ScalingCommand : public cli::Command {
     flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many");
     flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size");
     flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time");
-    outputs_.declare(flags);
   }
 
   std::vector<Axis> axes(Device device) const {

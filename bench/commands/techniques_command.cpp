@@ -62,13 +62,12 @@ std::string train_command(const cli::Flags& flags) {
   return "train" + cli::words_of(settings);
 }
 
-class TechniquesCommand : public cli::Command {
+class TechniquesCommand : public RecordingCommand {
   measure::StepFlags settings_;
   measure::Experiment& experiment_ = settings_.experiment;
   Size size_ = default_size;
   bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
   measure::Goal goal_;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"techniques --full --json techniques.json --html techniques.html",
@@ -85,7 +84,6 @@ class TechniquesCommand : public cli::Command {
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
     goal_.declare(flags, "Report the time to this in the test");
-    outputs_.declare(flags);
     flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
     flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
     flags.list(list_);

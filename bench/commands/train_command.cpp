@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t default_trace_steps = 10;
 constexpr double seconds_between_points = 1;  // of a curve within an epoch
 
-class TrainCommand : public cli::Command {
+class TrainCommand : public RecordingCommand {
   measure::StepFlags settings_;
   measure::Experiment& experiment_ = settings_.experiment;
   measure::Residency residency_;
@@ -43,7 +43,6 @@ class TrainCommand : public cli::Command {
   measure::Saving saving_;
   measure::MemoryBudget memory_;
   measure::Ranks ranks_;
-  report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
   int64_t trace_steps_ = default_trace_steps, live_port_ = 0;
   std::unique_ptr<cli::PageServer> live_;
@@ -82,7 +81,6 @@ docs/benchmarks.md says what is measured and how.)");
     memory_.declare(flags);
     saving_.declare(flags);
     fine_tuning_.declare(flags, experiment_);
-    outputs_.declare(flags);
     flags
         .text("--save-model", save_model_, "FILE",
               "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)")

@@ -73,12 +73,11 @@ std::vector<Calls> tune(measure::OneStep& step, const std::vector<Batch>& batche
   return all;
 }
 
-class TuneCommand : public cli::Command {
+class TuneCommand : public RecordingCommand {
   measure::StepFlags settings_;
   std::string out_;
   int64_t rounds_ = 50;
   double seconds_ = 2;
-  report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"tune kernels --out mnist_cnn.tuning", "train --tuning mnist_cnn.tuning",
@@ -88,7 +87,6 @@ class TuneCommand : public cli::Command {
     flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
     flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
     flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
-    outputs_.declare(flags);
   }
 
   void run(const cli::Flags& flags) override {

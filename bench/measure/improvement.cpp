@@ -232,17 +232,9 @@ class Search {
 
 }  // namespace
 
-std::vector<double> seconds_of(const std::vector<Trial>& trials) {
-  std::vector<double> all;
-  for (const Trial& trial : trials) all.push_back(trial.seconds);
-  return all;
-}
+std::vector<double> seconds_of(const std::vector<Trial>& trials) { return mapped(trials, &Trial::seconds); }
 
-double accuracy_of(const std::vector<Trial>& trials) {
-  std::vector<double> all;
-  for (const Trial& trial : trials) all.push_back(trial.accuracy);
-  return mean(all);
-}
+double accuracy_of(const std::vector<Trial>& trials) { return mean(mapped(trials, &Trial::accuracy)); }
 
 std::string Change::text() const {
   std::vector<std::string> flags, left;

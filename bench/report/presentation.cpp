@@ -197,11 +197,9 @@ Table results_table(const Json& record) {
 }
 
 Json to_json(const std::vector<Table>& tables) {
-  Json all = Json::array();
-  for (const Table& table : tables) {
-    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", table.lines}});
-  }
-  return all;
+  return mapped(tables, [](const Table& table) {
+    return Json{{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", table.lines}};
+  });
 }
 
 void present(Json& record, const std::string& headline, const std::vector<Table>& tables,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "bench/cli/command_line.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/plugins.h"
 #include "engine/check.h"
@@ -163,9 +164,8 @@ Json describe_data(const cli::TrainingData& data) {
               {"train", info.count},
               {"test", data.test->info().count},
               {"source", data.source}};
-  const auto decimal = [](float number) { return std::stod(fmt::format("{}", number)); };  // 0.1307, not 0.130699...
   if (!info.is_text()) {
-    all["scale"] = {{"mean", decimal(info.scale.mean)}, {"deviation", decimal(info.scale.deviation)}};
+    all["scale"] = {{"mean", cli::as_written(info.scale.mean)}, {"deviation", cli::as_written(info.scale.deviation)}};
   }
   if (!info.class_names.empty()) all["class_names"] = info.class_names;
   const std::string size = cli::size_text(data.choice);
