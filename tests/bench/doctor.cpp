@@ -75,9 +75,7 @@ Verdict verdict_on(Bound expected, const std::function<void()>& load, const std:
 }
 
 std::vector<std::string> flags_of(Bound bound, const Experiment& experiment) {
-  std::vector<std::string> flags;
-  for (const Switch& one : switches_for(bound, experiment)) flags.push_back(one.flags);
-  return flags;
+  return mapped(switches_for(bound, experiment), &Switch::flags);
 }
 
 TEST_CASE("a slow loader") {
@@ -197,9 +195,7 @@ TEST_CASE("the work of a kernel follows from its shapes") {
 Ended bench(const std::string& line) { return run_bench_line(line + " --device cpu"); }
 
 TEST_CASE("profile: parts that add up to the step, and a verdict") {
-  const Ended ended = bench("profile --steps 5 --batch 8 --train 200 --json -");
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  const Json record = Json::parse(ended.out);
+  const Json record = record_of("profile --device cpu --steps 5 --batch 8 --train 200");
   const Json& profile = record["profile"];
   double parts = 0;
   for (const char* part : {"wait_ms", "gaps_ms", "tiny_ms", "memory_ms", "compute_ms"}) {
@@ -230,9 +226,7 @@ TEST_CASE("profile kernels: the step of each model from the first kernel to the 
     CAPTURE(model);
     const TemporaryFolder folder;
     const std::string dot = (folder / "step.dot").string();
-    const Ended ended = bench("profile kernels --batch 4 --model " + model + " --json - --dot " + dot);
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
-    const Json record = Json::parse(ended.out);
+    const Json record = record_of("profile kernels --device cpu --batch 4 --model " + model + " --dot " + dot);
     std::vector<std::string> phases;
     double flops = 0;
     for (const Json& call : record["calls"]) {
@@ -268,17 +262,14 @@ TEST_CASE("profile kernels: the step of each model from the first kernel to the 
   }
   CHECK(bench("profile kernels --dot /nonexistent/x.dot").code == 4);
   for (const char* command : {"profile kernels", "profile"}) {
-    const Ended ended = bench(std::string(command) + " --model mlp --blocks 3");
-    CHECK(ended.code == 2);
-    CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: char_gpt, deep_cnn") != std::string::npos);
+    check_one_line(bench(std::string(command) + " --model mlp --blocks 3"), 2,
+                   "--blocks 3: mlp has none; models with blocks: char_gpt, deep_cnn");
   }
 }
 
 TEST_CASE("profile kernels: what each kernel keeps, and what a checkpoint computes again") {
   const auto calls_of = [](const std::string& checkpoint) {
-    const Ended ended = bench("profile kernels --batch 4 --model mnist_cnn --json - --checkpoint " + checkpoint);
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
-    return json::parse(ended.out)["calls"];
+    return record_of("profile kernels --device cpu --batch 4 --model mnist_cnn --checkpoint " + checkpoint)["calls"];
   };
   const auto again = [](const json& call) { return call["recomputed"] == true; };
   const json plain = calls_of("off"), all = calls_of("all");
@@ -314,10 +305,9 @@ TEST_CASE("profile kernels --kernel: the forced variants ran, and the record say
   CHECK(convolutions == 4);
   CHECK(record_of("profile kernels --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
   const std::string mlp = "profile kernels --batch 4 --device cpu --model mlp --kernel ";
-  check_mistakes({{mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
-  const Ended unused = bench("profile kernels --batch 4 --model mlp --kernel conv2d_forward=im2col");
-  CHECK(unused.code == 2);  // and a notice that the digits are synthetic comes before the message
-  CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
+  check_mistakes({{mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"},
+                  {mlp + "conv2d_forward=im2col", 2,
+                   "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "}});
 }
 
 }  // namespace

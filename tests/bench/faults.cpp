@@ -140,7 +140,7 @@ TEST_CASE("a signal ends every command that takes long, and leaves nothing behin
     const Stop& stop = stops[row++ % std::size(stops)];
     check_fault({.line = line,
                  .code = stop.code,
-                 .part = stop.line,
+                 .part = std::string(stop.line) + (line == endless ? "after step " : ""),
                  .prepare = sent_after(1, {stop.signal}),
                  .megabytes = 8000});
   }
@@ -224,8 +224,7 @@ TEST_CASE("peers waits for its runs though its parent ignores SIGCHLD") {
   Surroundings around{.folder = folder.path};
   around.prepare = [] { std::signal(SIGCHLD, SIG_IGN); };
   around.patience = 120;
-  const Ended ended = run_bench_line(peers + "--train 64 --test 16 --epochs 1 --repeat 1", around);
-  CHECK_MESSAGE(ended.code == 0, ended.err);
+  run_successfully(peers + "--train 64 --test 16 --epochs 1 --repeat 1", around);
 }
 
 TEST_CASE("a file that somebody put where temporary files were stays as it is") {
@@ -237,7 +236,7 @@ TEST_CASE("a file that somebody put where temporary files were stays as it is") 
     if (link("victim", (name + "--json.tmp").c_str()) != 0) _exit(125);
     if (link("victim", (name + "--csv.tmp").c_str()) != 0) _exit(125);
   };
-  CHECK(run_bench_line(brief + "--json r.json --csv r.csv", around).code == 0);
+  run_successfully(brief + "--json r.json --csv r.csv", around);
   CHECK(read_text(folder / "victim") == "precious");
   CHECK(fs::is_regular_file(folder / "r.json"));
 }
@@ -248,7 +247,7 @@ TEST_CASE("a pipe with a reader takes the record") {
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   REQUIRE(reader >= 0);
-  CHECK(run_bench_line(brief + "--csv " + pipe.string()).code == 0);
+  run_successfully(brief + "--csv " + pipe.string());
   char text[16] = {};
   CHECK(read(reader, text, sizeof text) == sizeof text);
   close(reader);
@@ -285,8 +284,7 @@ TEST_CASE("odd surroundings change no bit") {
   const TemporaryFolder folder;
   const auto trained = [&](Surroundings around) {
     around.folder = folder.path;
-    const Ended ended = run_bench_line(brief + "--threads 1 --save-model m", around);
-    CHECK_MESSAGE(ended.code == 0, ended.err);
+    run_successfully(brief + "--threads 1 --save-model m", around);
     return read_text(folder / "m");
   };
   const std::string same = trained({});

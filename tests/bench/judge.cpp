@@ -188,41 +188,33 @@ TEST_CASE("a record of the judge is shown again, whatever the verdict") {
   CHECK(refused["plugins"][0]["file"] == "half_output.so");
   CHECK(refused["plugins"][0]["sha256"].get<std::string>().size() == 64);
   CHECK(refused["plugins"][0]["variants"] == json({"gelu_forward=fast (cpu)"}));
-  REQUIRE(run_bench_line("judge begin_step=simple --quick --json right.json", around).code == 0);
+  run_successfully("judge begin_step=simple --quick --json right.json", around);
   CHECK_FALSE(json::parse(read_text(folder / "right.json")).contains("plugins"));
   for (const std::string file : {"refused.json", "right.json"}) {
     const std::string text = json::parse(read_text(folder / file))["verdicts"][0]["text"];
     CHECK(contains(run_bench_line("report " + file, around).out, text));
-    CHECK(run_bench_line("report " + file + " --csv verdict.csv --html page.html", around).code == 0);
+    run_successfully("report " + file + " --csv verdict.csv --html page.html", around);
     CHECK(contains(read_text(folder / "page.html"), text));
   }
 }
 
 TEST_CASE("what cannot be judged is refused in one line, with the exit code of its kind") {
   const TemporaryFolder folder;
-  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
   const std::string good = read_text(HALFSTEP_CHEATS "/half_output.so"), stamp = "halfstep plug-in for ";
-  const std::string source = "#include <halfstep/kernel.h>\nnamespace hs {\nvoid run(const ReluForward&) {}\n";
-  write("none.cpp", "#include <halfstep/kernel.h>\n");
-  write("broken.cpp", source + "REGISTER_KERNEL(relu_forwards, cpu, \"mine\", {.run = run});\n}\n");
-  write("exists.cpp", source + "REGISTER_KERNEL(relu_forward, cpu, \"simple\", {.run = run});\n}\n");
-  write("text.so", source);
-  write("version.so", std::string(good).replace(good.find(stamp), stamp.size(), "halfstep plug-in for 9"));
-  fs::create_directory(folder / "folder.so");
+  write_text(folder / "exists.cpp",
+             "#include <halfstep/kernel.h>\nnamespace hs {\nvoid run(const ReluForward&) {}\n"
+             "REGISTER_KERNEL(relu_forward, cpu, \"simple\", {.run = run});\n}\n");
+  write_text(folder / "version.so",
+             std::string(good).replace(good.find(stamp), stamp.size(), "halfstep plug-in for 9"));
   check_mistakes({{"judge nowhere.so", 4, " nowhere.so: cannot be opened: No such file"},
-                  {"judge nowhere.cpp", 4, " nowhere.cpp: cannot be opened: No such file"},
-                  {"judge folder.so", 3, " folder.so: a folder, expected a regular file"},
-                  {"judge text.so", 3, " text.so: is no whole shared object"},
                   {"judge version.so", 3, " version.so: was built for version and ABI 90"},
-                  {"judge none.cpp", 2, " none.cpp: registers no kernel; expected REGISTER_KERNEL("},
                   {"judge exists.cpp", 2, " exists.cpp: relu_forward has a variant simple for cpu already"},
-                  {"judge broken.cpp", 2, " broken.cpp:4:17: error: "},
                   {"judge nonsense=nothing", 2, "judge nonsense=nothing: expected a plug-in's file, or SLOT=VARIANT"},
                   {"judge gemm=nothing", 2, "judge gemm=nothing: gemm has no variant of this name"},
                   {"judge relu_forward=simple --against nothing", 2,
                    "--against nothing: relu_forward has no variant of this name"}},
                  {.folder = folder.path, .variables = {"TMPDIR=" + folder.path.string()}});
-  CHECK(folder.names().size() == 6);  // nothing was left behind
+  CHECK(folder.names().size() == 2);  // nothing was left behind
 }
 
 }  // namespace

@@ -20,9 +20,8 @@ using namespace hs;
 using namespace hs::test;
 using nlohmann::json;
 
-Ended bench(const std::string& line, const Surroundings& around = {}) {
-  return run_bench_line(line + " --device cpu --batch 1 --rounds 3 --seconds 0", around);
-}
+const std::string brief = " --device cpu --batch 1 --rounds 3 --seconds 0";
+Ended bench(const std::string& line, const Surroundings& around = {}) { return run_bench_line(line + brief, around); }
 
 std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
   std::set<std::string> names;
@@ -35,9 +34,7 @@ std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
 TEST_CASE("every variant is verified and timed, and shares are of measured peaks") {
   for (const std::string command : {"gemm", "conv", "ops"}) {
     CAPTURE(command);
-    const Ended ended = bench("bench " + command + " --json -");
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
-    const json record = json::parse(ended.out);
+    const json record = record_of("bench " + command + brief);
     CHECK(record["command"] == command);
     CHECK(record["peaks"]["flops_per_second"] > 0);
     CHECK(record["peaks"]["bytes_per_second"] > 0);
@@ -74,7 +71,7 @@ TEST_CASE("every variant is verified and timed, and shares are of measured peaks
 TEST_CASE("the commands end with a line for each kernel whose chosen variant is over 5 % slower than the fastest") {
   for (const std::string command : {"gemm", "conv", "ops"}) {
     CAPTURE(command);
-    const json record = json::parse(bench("bench " + command + " --type f32 --json -").out);
+    const json record = record_of("bench " + command + " --type f32" + brief);
     std::vector<json> slower;
     for (const json& kernel : record["kernels"]) {
       double chosen = 0, fastest = INFINITY;
@@ -101,7 +98,7 @@ TEST_CASE("the commands end with a line for each kernel whose chosen variant is 
 }
 
 TEST_CASE("operations are counted as two for each product") {
-  const json record = json::parse(bench("bench conv --type f32 --json -").out);
+  const json record = record_of("bench conv --type f32" + brief);
   for (const json& kernel : record["kernels"]) {
     if (kernel["sizes"] != "1x26x26x32 3x3 -> 64") continue;
     CHECK(kernel["flops"] == 2.0 * 24 * 24 * 64 * 9 * 32);
@@ -132,7 +129,7 @@ struct Plugins {
   const TemporaryFolder folder;
   const std::string source = block("my_relu.cpp");
   Plugins() { write("my_relu.cpp", source); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(folder / name) << text; }
+  void write(const std::string& name, const std::string& text) const { write_text(folder / name, text); }
   // The text, or that of a file, with one place changed.
   static std::string changed(std::string text, const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
@@ -150,7 +147,7 @@ TEST_CASE("a plug-in is built from one file, verified, timed, trained with, and 
   const Ended built = plugins.run("kernel build my_relu.cpp");
   REQUIRE_MESSAGE(built.code == 0, built.err);
   CHECK(built.out.starts_with("my_relu.so: built in "));
-  const json timed = json::parse(bench("bench ops --type f32 --json - --plugin my_relu.so", plugins.around()).out);
+  const json timed = record_of("bench ops --type f32 --plugin my_relu.so" + brief, plugins.around());
   REQUIRE(timed["plugins"].size() == 1);
   CHECK(timed["plugins"][0]["file"] == "my_relu.so");
   CHECK(timed["plugins"][0]["sha256"].get<std::string>().size() == 64);
@@ -209,7 +206,7 @@ TEST_CASE("a .cu file is built by nvcc or for the emulator, and refused by a pro
   }
   plugins.write("mine.cu", text);
   const Ended built = plugins.run("kernel build mine.cu");
-  const std::string cuda = json::parse(run_bench_line("info --json -").out)["environment"]["cuda"];
+  const std::string cuda = record_of("info")["environment"]["cuda"];
   if (cuda == "OFF")
     return check_one_line(built, 2, "mine.cu: this build has no CUDA; one with -D HALFSTEP_CUDA=ON or ");
   REQUIRE_MESSAGE(built.code == 0, built.err);
@@ -285,11 +282,10 @@ TEST_CASE("--list and --dry-run time nothing") {
   REQUIRE(list.code == 0);
   for (const std::string& name : variants_on_cpu(conv2d_forward)) CHECK(contains(list.out, name));
   CHECK(contains(list.out, "1x26x26x32 3x3 -> 64"));
-  const Ended plan = bench("bench conv --dry-run --type f32 --json /dev/full");
-  REQUIRE_MESSAGE(plan.code == 0, plan.err);
-  CHECK(contains(plan.out, "conv: 15 kernels in 1 types on cpu, 3 rounds"));
-  CHECK(contains(plan.out, " minutes"));
-  CHECK(contains(plan.out, " MiB"));
+  const std::string plan = plan_of("bench conv --type f32" + brief);
+  CHECK(contains(plan, "conv: 15 kernels in 1 types on cpu, 3 rounds"));
+  CHECK(contains(plan, " minutes"));
+  CHECK(contains(plan, " MiB"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Base {
     write("set", 1, "abcdefghijk");
     write("other", 2, "abcdefghijk");
     write("foreign", 2, "abcdefghijz");
-    trained = run("train --model char_gpt --data set --context 16 --blocks 1 --train 128 --save-model base" + common);
+    train("--model char_gpt --data set --context 16 --blocks 1 --save-model base");
   }
   void write(const char* name, uint32_t which, const char* symbols) const {
     fs::create_directory(folder / name);
@@ -32,10 +32,10 @@ struct Base {
     for (const uint8_t symbol : source.images()) text.put(symbols[symbol]);
   }
   Ended run(const std::string& line) const { return run_bench_line(line, {.folder = folder.path}); }
+  void train(const std::string& flags) const { run_successfully("train" + common + flags, {.folder = folder.path}); }
 
-  const std::string common = " --test 20 --batch 32 --epochs 1 --threads 1 --device cpu --quiet";
+  const std::string common = " --train 128 --test 20 --batch 32 --epochs 1 --threads 1 --device cpu --quiet ";
   TemporaryFolder folder;
-  Ended trained;
 };
 const Base& base() {
   static const Base one;
@@ -45,12 +45,8 @@ nlohmann::json record(const char* name) { return nlohmann::json::parse(read_text
 
 TEST_CASE(
     "train --start --lora: adapters alone are trained, saved, and merged into the model that training saved too") {
-  REQUIRE_MESSAGE(base().trained.code == 0, base().trained.err);
-  const Ended run = base().run(
-      "train --start base --data other --lora 2 --lr 0.01 --train 128 --save-adapters adapters --save-model "
-      "whole --json r.json" +
-      base().common);
-  REQUIRE_MESSAGE(run.code == 0, run.err);
+  base().train(
+      "--start base --data other --lora 2 --lr 0.01 --save-adapters adapters --save-model whole --json r.json");
   const auto config = record("r.json")["config"];
   CHECK(config["model"] == "char_gpt");
   CHECK(config["blocks"] == 1);
@@ -73,8 +69,7 @@ TEST_CASE(
 }
 
 TEST_CASE("train --start without adapters goes on with all of the model") {
-  const Ended run = base().run("train --start base --data other --train 128 --json full.json" + base().common);
-  REQUIRE_MESSAGE(run.code == 0, run.err);
+  base().train("--start base --data other --json full.json");
   CHECK(record("full.json")["config"]["lora"] == 0);
   CHECK(record("full.json")["config"]["lora_alpha"] == nullptr);
   const double loss = record("full.json")["rows"][0]["final_loss"];
@@ -82,11 +77,11 @@ TEST_CASE("train --start without adapters goes on with all of the model") {
 }
 
 TEST_CASE("a saved run goes on with the same base alone") {
-  const std::string line = "train --data other --lora 2 --train 128" + base().common;
-  REQUIRE(base().run(line + " --start base --save state").code == 0);
-  REQUIRE(base().run("train --start base --data other --train 128 --save-model second" + base().common).code == 0);
-  check_one_line(base().run(line + " --start second --resume state"), 5, "start_sha256");
-  CHECK(base().run(line + " --start base --resume state").code == 0);
+  const std::string flags = "--data other --lora 2";
+  base().train(flags + " --start base --save state");
+  base().train("--start base --data other --save-model second");
+  check_one_line(base().run("train" + base().common + flags + " --start second --resume state"), 5, "start_sha256");
+  base().train(flags + " --start base --resume state");
 }
 
 TEST_CASE("data/cut: a part of a text and the rest of it, or a line that says what is wrong") {
@@ -128,9 +123,8 @@ TEST_CASE("what does not fit: one line each") {
   refused("train --start base --data other --lora 200 --device cpu", 2, "expected a rank from 1 to 128");
   refused("train --start base --data other --lora 2 --save-adapters set --device cpu", 4, "set");
   refused("export --model base --adapters none --safetensors m", 4, "none");
-  REQUIRE(base().run("train --start base --data other --lora 2 --train 128 --save-adapters fit" + base().common).code ==
-          0);
-  REQUIRE(base().run("train --start base --data other --train 128 --save-model third" + base().common).code == 0);
+  base().train("--start base --data other --lora 2 --save-adapters fit");
+  base().train("--start base --data other --save-model third");
   refused("export --model third --adapters fit --safetensors m", 5, "trained on the model with the SHA-256");
   {
     std::fstream file(base().folder / "fit" / "adapter_model.safetensors",

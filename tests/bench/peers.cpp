@@ -13,24 +13,16 @@
 #include "bench/measure/peers.h"
 #include "models/models.h"
 #include "source_dir.h"
-#include "tests/support/bench_program.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
-using hs::test::are_gone;
-using hs::test::bench_program;
-using hs::test::contains;
-using hs::test::Ended;
-using hs::test::has_python3;
-using hs::test::lines_of;
-using hs::test::run_bench_line;
-using hs::test::Surroundings;
 
 std::string read(const fs::path& path) { return hs::test::read_text(path); }
 
@@ -120,14 +112,12 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
   peers.write("torch", "");
   peers.write("jax", "");
   const TemporaryFolder folder;
-  const std::string base = (folder / "r").string();
-  const Ended ended = run(peers.flags() + "--seed 1 --repeat 3 --json " + base + ".json --csv " + base + ".csv --md " +
-                          base + ".md --html " + base + ".html");
+  const std::string file = (folder / "r.json").string();
+  const Ended ended = run(peers.flags() + "--seed 1 --repeat 3 --json " + file);
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  CHECK(folder.names() == std::set<std::string>{"r.json", "r.csv", "r.md", "r.html"});
 
   const Lines progress = lines_of(ended.err);
-  REQUIRE(progress.size() == 3 * all_rows.size() + 2);  // and what the data is, and the path of the report
+  REQUIRE(progress.size() == 3 * all_rows.size() + 1);  // and what the data is
   for (size_t i = 0; i < 3 * all_rows.size(); ++i) {
     CHECK(progress[i + 1].starts_with(fmt::format("synthetic digits  pass {} of 3, ", i / all_rows.size() + 1)));
     CHECK(contains(progress[i + 1], ": " + all_rows[i % all_rows.size()] + "  "));
@@ -153,8 +143,7 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
   REQUIRE(folders.size() == 1);  // the same samples for all
   CHECK_FALSE(fs::exists(folders.begin()->substr(7)));
 
-  const json record = json::parse(read(base + ".json"));
-  CHECK(record["schema"] == "halfstep-bench-1");
+  const json record = json::parse(read(file));
   CHECK(record["command"] == "peers");
   CHECK(record["absent"].empty());
   CHECK(record["data"]["train"] == 96);
@@ -192,15 +181,7 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
   CHECK(contains(ended.out, "synthetic digits  torch f32 compiled       2.00    1.00 - 3.00       48.0"));
   CHECK(contains(ended.out, "compiling included"));
   CHECK(contains(ended.out, ", torch 1.0, jax 1.0.\n"));
-  CHECK(lines_of(read(base + ".csv")).size() == all_rows.size() + 1);
-  CHECK(contains(read(base + ".md"), "| torch f32 | 2.00 |"));
-  CHECK(contains(read(base + ".html"), "Other engines on the same training"));
-  CHECK(contains(read(base + ".html"), "<svg"));
-  for (const std::string kind : {"html", "md", "csv", "json"}) {
-    CAPTURE(kind);
-    CHECK(run("report " + base + ".json --" + kind + " -").out == read(base + "." + kind));
-  }
-  const Ended same = run("compare " + base + ".json " + base + ".json");
+  const Ended same = run("compare " + file + " " + file);
   CHECK(same.code == 0);
   CHECK(contains(same.out, "torch f32 compiled"));
 }
@@ -222,9 +203,8 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   const Ended no_python = shell(dry);
   CHECK(no_python.code == 0);
   CHECK(contains(no_python.out, "No row for torch: python3: cannot be started: No such file or directory; install"));
-  const Ended wrong = run(peers.flags() + "--python /nonexistent/python");
-  CHECK(wrong.code == 4);
-  CHECK(contains(wrong.err, "--python /nonexistent/python: cannot be started: No such file"));
+  check_one_line(run(peers.flags() + "--python /nonexistent/python"), 4,
+                 "--python /nonexistent/python: cannot be started: No such file");
 
   // The second Python has it.
   const std::string second = (peers.folder / "second").string();
@@ -285,9 +265,7 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
 TEST_CASE("what a peer can not do here is no failure at first, and one later") {
   const StandIns peers;
   peers.write("torch", "if [ $precision = bf16 ]; then echo 'torch_models: no bf16 here' >&2; exit 7; fi");
-  const Ended never = run(peers.flags() + "--repeat 1 --quiet --json -");
-  REQUIRE_MESSAGE(never.code == 0, never.err);
-  const json record = json::parse(never.out);
+  const json record = check_outputs(peers.flags() + "--repeat 1 --quiet");
   CHECK(record["rows"].size() == 2 + 4);
   CHECK(record["absent"].back() == json({{"name", "torch bf16 NHWC"}, {"reason", "exit code 7: no bf16 here"}}));
 
@@ -373,9 +351,7 @@ TEST_CASE("--ranks: one process, ranks of mpirun and DistributedDataParallel, wi
   around.variables = {fmt::format("PATH={}:{}", bin.path.string(), std::getenv("PATH"))};
   std::string flags = peers.flags();
   flags.replace(flags.find("--threads 1"), 11, "--threads 2");
-  const Ended ended = run_bench_line(flags + "--ranks 2 --seed 1 --repeat 2 --quiet --json -", around);
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  const json record = json::parse(ended.out);
+  const json record = record_of(flags + "--ranks 2 --seed 1 --repeat 2 --quiet", around);
   CHECK(record["absent"].empty());
   CHECK(record["config"]["ranks"] == 2);
   CHECK(contains(record["headline"], "threads 2 in all on 2 ranks"));
@@ -470,9 +446,7 @@ TEST_CASE("resnet8 of images of any size and char_gpt of a text have rows of the
     peers.write("torch", "set -- $words; ls $2 >\"$here/files\"");
     std::string flags = peers.flags();
     flags.replace(flags.find("mlp"), 3, each.model).replace(flags.find("--test 32"), 9, "--test 4");
-    const Ended ended = run(flags + "--seed 1 --repeat 1 --quiet --json - --data " + each.data);
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
-    const json record = json::parse(ended.out);
+    const json record = record_of(flags + "--seed 1 --repeat 1 --quiet --data " + each.data);
     Lines rows;
     for (const json& row : record["rows"]) rows.push_back(row["name"]);
     CHECK(rows == each.rows);

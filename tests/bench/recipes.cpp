@@ -87,7 +87,7 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   const std::string file = (folder / "a.json").string(), saved = (folder / "saved").string();
   const auto repeated = [&](const std::string& flags, const std::vector<std::string>& differ = {}) {
     CAPTURE(flags);
-    REQUIRE(run_bench_line("train --device cpu --quiet --json " + file + " " + flags).code == 0);
+    run_successfully("train --device cpu --quiet --json " + file + " " + flags);
     json first = json::parse(read_text(file)), again = record_of("train --quiet --recipe " + file);
     CHECK(weights(first) == weights(again));
     CHECK(again["config"]["recipe"] == file);
@@ -118,7 +118,7 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   repeated("--model char_gpt --context 8 --blocks 1 --epochs 1 --batch 4 --train 16 --data " +
            (folder / "note.txt").string());
 
-  CHECK(run_bench_line("train --quiet --json " + file + " --epochs 1 " + small).code == 0);
+  run_successfully("train --quiet --json " + file + " --epochs 1 " + small);
   const json other = record_of("train --quiet --recipe " + file + " --seed 9");
   CHECK(other["config"]["seed"] == 9);
   CHECK(other["config"]["batch"] == 16);
@@ -156,8 +156,7 @@ TEST_CASE("of a name of any length a message has the beginning, and its own end"
 TEST_CASE("the linear rule scales the rate with the batch, warms up to it, and says so") {
   const std::string words =
       "train --device cpu --model mlp --train 640 --test 32 --epochs 18 --lr 0.001 --scale-lr 16 ";
-  const Ended larger = run_bench_line(words + "--batch 32 --accumulate 2 --json -");
-  CHECK(larger.code == 0);
+  const Ended larger = run_successfully(words + "--batch 32 --accumulate 2 --json -");
   CHECK(
       contains(larger.err,
                "--scale-lr 16: batch 2 x 32, so the learning rate is 0.004 instead of 0.001, reached after 10 steps"));
@@ -288,7 +287,7 @@ TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that t
   CHECK(record["rows"][0]["seconds_all"].size() == 3);
   CHECK(record["answer"].size() == (record["changes"].empty() ? 1 : 3));
   CHECK(record["search"]["runs"] > 1);
-  CHECK(run_bench_line("train --quiet --epochs 1 --recipe " + recipe).code == 0);
+  run_successfully("train --quiet --epochs 1 --recipe " + recipe);
   const Ended both =
       run_bench({"improve", "--run", "--model mlp --train 640 --test 128 --device cpu", "--quiet", "--minutes", "0.05",
                  "--repeat", "1", "--exhaustive", "--target", "accuracy=0.3", "--json", "-"});

@@ -21,15 +21,7 @@ namespace {
 using namespace hs;
 using namespace hs::bench;
 using namespace hs::bench::report;
-using hs::test::check_report;
-using hs::test::contains;
-using hs::test::drawn;
-using hs::test::Ended;
-using hs::test::good_record;
-using hs::test::read_text;
-using hs::test::run_bench_line;
-using hs::test::TemporaryFolder;
-using hs::test::Words;
+using namespace hs::test;
 
 TEST_CASE("tables go between the markers of a page, each of which must be there once") {
   const std::string page = "a\n<!-- results:begin -->\nold\n<!-- results:end -->\nb\n";
@@ -42,7 +34,7 @@ TEST_CASE("tables go between the markers of a page, each of which must be there 
 }
 
 TEST_CASE("the pages' tables of results are those that the commands in bench/results/README.md make") {
-  const std::string source = HALFSTEP_SOURCE_DIR, notes = read_text(source + "/bench/results/README.md");
+  const std::string source = HALFSTEP_SOURCE_DIR, notes = hs::test::read_text(source + "/bench/results/README.md");
   for (const std::string page : {"README.md", "docs/results.md"}) {
     CAPTURE(page);
     const TemporaryFolder folder;
@@ -56,11 +48,11 @@ TEST_CASE("the pages' tables of results are those that the commands in bench/res
       REQUIRE(contains(command, from));
       command.replace(command.find(from), from.size(), to);
     };
-    replace("halfstep-bench", fmt::format("'{}'", hs::test::bench_program()));
+    replace("halfstep-bench", fmt::format("'{}'", bench_program()));
     replace("../../../" + page, (folder / "page.md").string());
     std::ofstream(folder / "command") << "cd '" << source << "'\n" << command << "\n";
     CHECK(std::system(fmt::format("bash '{}'", (folder / "command").string()).c_str()) == 0);
-    CHECK(read_text(folder / "page.md") == read_text(source + "/" + page));
+    CHECK(hs::test::read_text(folder / "page.md") == hs::test::read_text(source + "/" + page));
   }
 }
 
@@ -144,19 +136,15 @@ Words warnings_of(const std::string& line, int code) {
 TEST_CASE("runs that make a mistake are warned of it in their reports") {
   if (drawn_record(good_record()).empty()) return;
   const Words careless = warnings_of("--epochs 1 --batch 128", 0);
-  CHECK(has_part(careless, "instead of the time to a target"));
-  CHECK(has_part(careless, "at the same learning rate"));
-  CHECK(has_part(careless, "One run"));
   const Words careful = warnings_of("--epochs 1 --batch 128 --lr 0.002 --target accuracy=0.001 --repeat 3", 0);
-  CHECK_FALSE(has_part(careful, "instead of the time to a target"));
-  CHECK_FALSE(has_part(careful, "at the same learning rate"));
-  CHECK_FALSE(has_part(careful, "One run"));
-  CHECK_FALSE(has_part(careful, "too often"));
+  for (const char* one : {"instead of the time to a target", "at the same learning rate", "One run"}) {
+    CHECK(has_part(careless, one));
+    CHECK_FALSE(has_part(careful, one));
+  }
+  for (const char* one : {"too often", "Unstable", "without validation"}) CHECK_FALSE(has_part(careful, one));
   const TemporaryFolder folder;
   const std::string saving = "--epochs 1 --batch 4 --save " + (folder / "run").string() + " --save-every 1st";
   CHECK(has_part(warnings_of(saving, 0), "Saving checkpoints too often"));
-  CHECK_FALSE(has_part(careful, "Unstable"));
-  CHECK_FALSE(has_part(careful, "without validation"));
   CHECK(has_part(warnings_of("--epochs 1 --precision f16 --optimizer sgd --lr 1000", 6), "Unstable mixed precision"));
 }
 
@@ -310,8 +298,8 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   };
   Json first = good_record(), second = first;
   first["command"] = second["command"] = "train";
-  first["rows"] = Json::array({hs::test::row("mnist_cnn", "", hs::test::times(2, 3))});
-  second["rows"] = Json::array({hs::test::row("mnist_cnn", "", hs::test::times(1, 3))});
+  first["rows"] = Json::array({row("mnist_cnn", "", times(2, 3))});
+  second["rows"] = Json::array({row("mnist_cnn", "", times(1, 3))});
   second["config"]["batch"] = 512;
   second["config"]["kernels"] = {"gemm=naive"};
   second["rows"][0]["target"] = {{"accuracy", 0.96}, {"seconds", 0.5}};
@@ -325,9 +313,8 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   const std::string all = "report " + (folder / "runs").string() + " " + write("text.json", text) + " " +
                           write("techniques.json", good_record());
 
-  const Ended ended = run_bench_line(all + " --json " + (folder / "m.json").string());
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  const Words passed_over = hs::test::lines_of(ended.err);
+  const Ended ended = run_successfully(all + " --json " + (folder / "m.json").string());
+  const Words passed_over = lines_of(ended.err);
   CHECK(passed_over.size() == 2);
   CHECK(contains(passed_over[0], "kernels.json: is a record of gemm without timed rows"));
   CHECK(contains(passed_over[1], "none.json: schema is null"));
@@ -360,7 +347,7 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   CHECK(contains(machine_line(record), "different ones"));
   CHECK_FALSE(contains(machine_line(record), "nan"));
 
-  const auto cells = hs::test::parse_csv(csv(record));
+  const auto cells = parse_csv(csv(record));
   CHECK(cells.size() == 8);
   const auto batch = std::ranges::find(cells[0], "settings.batch") - cells[0].begin();
   CHECK(cells[2][static_cast<size_t>(batch)] == "512");
@@ -375,14 +362,14 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   CHECK(contains(filtered.out, "runs/b  mnist_cnn  mnist"));
   CHECK_FALSE(contains(filtered.out, "runs/a"));
   const std::string kernels = (folder / "runs/kernels.json").string();
-  hs::test::check_mistakes({
+  check_mistakes({
       {"report " + kernels + " " + kernels, 3, "kernels.json: is a record of gemm without timed rows"},
       {"report " + (folder / "text.json").string() + " --filter X", 2, "--filter X: no run's name contains it"},
       {"report " + (folder / "text.json").string() + " " + (folder / "runs/none.json").string(), 3, "schema is null"},
       {"report " + (folder / "none").string() + " " + kernels, 4, "none: cannot be opened"},
   });
   std::filesystem::create_directories(folder / "empty");
-  hs::test::check_mistakes({{"report " + (folder / "empty").string(), 3, "empty: has no record with timed rows"}});
+  check_mistakes({{"report " + (folder / "empty").string(), 3, "empty: has no record with timed rows"}});
 }
 
 TEST_CASE("the page of several runs sorts by a click, filters, and hides a line of the chart") {
@@ -404,7 +391,7 @@ TEST_CASE("the page of several runs sorts by a click, filters, and hides a line 
   if (plain.empty()) return;
   const auto order = [](const std::string& page) {
     std::string seconds;
-    for (const std::string& line : hs::test::lines_of(page)) {
+    for (const std::string& line : lines_of(page)) {
       const size_t end = line.find("</td><td>"), next = line.find("</td>", end + 1);
       if (contains(line, "<td") && !contains(line, "<th") && contains(line, "class=\"left\"")) {
         seconds += line.substr(end + 9, next - end - 9) + " ";

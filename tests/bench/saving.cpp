@@ -134,7 +134,7 @@ TEST_CASE(
 TEST_CASE("a run that a damaged sample or a full disk has ended is continued to the same weights") {
   const TemporaryFolder folder;
   Surroundings around{.folder = folder.path};
-  REQUIRE(run_bench_line("data convert synthetic set --format pgm --train 300 --test 20 --quiet", around).code == 0);
+  run_successfully("data convert synthetic set --format pgm --train 300 --test 20 --quiet", around);
   const std::string run =
       "train --model mlp --data set --train 300 --test 20 --batch 8 --epochs 2 --device cpu --quiet --cache none ";
   const json straight = record_of(run, around)["rows"][0];
@@ -193,8 +193,7 @@ TEST_CASE("a run that diverges ends with exit code 6, and its states are those f
 TEST_CASE("saving too often is said, and recorded") {
   const TemporaryFolder folder;
   const std::string run = run_of(320, 8, 1) + "--model mlp ";
-  const Ended often = run_bench_line(run + "--save " + (folder / "often").string() + " --save-every 1st");
-  CHECK(often.code == 0);
+  const Ended often = run_successfully(run + "--save " + (folder / "often").string() + " --save-every 1st");
   CHECK(contains(often.err, "--save-every 1st: saving held up training for "));
   const Ended seldom = run_bench_line(run + "--save " + (folder / "seldom").string());
   CHECK(!contains(seldom.err, "held up"));
@@ -253,7 +252,7 @@ TEST_CASE("a state that cannot be written: training goes on, and says so; the la
   CHECK(contains(often.err, "File too large; training goes on, its last saved state is none\n"));
   CHECK(folder.names() == std::set<std::string>{"run"});
   CHECK(states(place) == 0);
-  CHECK(run_bench_line(run).code == 0);
+  run_successfully(run);
 }
 
 }  // namespace

@@ -26,11 +26,7 @@ using namespace hs;
 using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
-using hs::test::contains;
-using hs::test::good_record;
-using hs::test::row;
-using hs::test::TemporaryFolder;
-using hs::test::times;
+using namespace hs::test;
 namespace fs = std::filesystem;
 
 TEST_CASE("median and intervals") {
@@ -215,7 +211,7 @@ struct Longer {
 };
 
 TEST_CASE("--why names the cause that was planted, among others, and whichever record is the first") {
-  Json base = hs::test::record_of("train --device cpu --threads 1 --train 640 --test 64 --epochs 1 --quiet");
+  Json base = record_of("train --device cpu --threads 1 --train 640 --test 64 --epochs 1 --quiet");
   REQUIRE(base["rows"][0]["step"]["lanes"][1]["name"] == "compute");
   const std::string forward = "conv2d_pool_relu_forward", backward = "conv2d_pool_relu_backward";
   base["kernels"] = {{forward, "direct"}, {backward, "direct"}, {"gemm", "blocked"}, {"dropout_mask", "simd"}};

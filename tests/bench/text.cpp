@@ -24,14 +24,12 @@ struct Trained {
     const MemorySource symbols = rule_text(1, 4000);
     for (const uint8_t symbol : symbols.images()) text.put("abcdefghijk"[symbol]);
     text.close();
-    trained = run_bench_line(training + "--json r.json --save-model m", {.folder = folder.path});
+    run_successfully(training + "--json r.json --save-model m", {.folder = folder.path});
   }
   const std::string training =
-      "train --model char_gpt --data set --context 16 --blocks 1 --train 128 --test 20 --batch 32 --epochs 1 --threads "
-      "1 "
-      "--device cpu --quiet ";
+      "train --model char_gpt --data set --context 16 --blocks 1 --train 128 --test 20 --batch 32 --epochs 1 "
+      "--threads 1 --device cpu --quiet ";
   TemporaryFolder folder;
-  Ended trained;
 };
 const Trained& set() {
   static const Trained one;
@@ -40,7 +38,6 @@ const Trained& set() {
 Ended run_there(const std::string& line) { return run_bench_line(line, {.folder = set().folder.path}); }
 
 TEST_CASE("train: a text's record has context and blocks, and the losses are per symbol") {
-  REQUIRE_MESSAGE(set().trained.code == 0, set().trained.err);
   const auto record = nlohmann::json::parse(read_text(set().folder / "r.json"));
   CHECK(record["config"]["context"] == 16);
   CHECK(record["config"]["blocks"] == 1);
@@ -75,19 +72,17 @@ TEST_CASE("train: the record and the report have a text that the model has writt
   const Ended generated =
       run_there("generate --model m --threads 1 --device cpu --prompt a --length 400 --temperature 0.8 --seed 1");
   CHECK(generated.out == "a" + text + "\n");
-  REQUIRE(run_there("report r.json --html r.html").code == 0);
+  run_there("report r.json --html r.html");
   const std::string page = drawn(read_text(set().folder / "r.html"));
   CHECK((page.empty() || contains(page, "What the model writes")));
   CHECK((page.empty() || contains(page, text)));
 }
 
 TEST_CASE("memory: the rows of a model of a text") {
-  const Ended ran = run_there(
+  const auto record = record_of(
       "profile memory --model char_gpt --data set --context 16 --blocks 3 --batch 16 --steps 1 --budget 4M --threads 1 "
-      "--device "
-      "cpu --json memory.json");
-  REQUIRE_MESSAGE(ran.code == 0, ran.err);
-  const auto record = nlohmann::json::parse(read_text(set().folder / "memory.json"));
+      "--device cpu",
+      {.folder = set().folder.path});
   CHECK(record["config"]["context"] == 16);
   for (const auto& row : record["rows"]) {
     const double predicted = row["predicted_peak_bytes"], peak = row["peak_bytes"];
@@ -100,7 +95,6 @@ TEST_CASE("memory: the rows of a model of a text") {
 TEST_CASE("generate: the same seed writes the same text, of the set's symbols, after the prompt") {
   const std::string line = "generate --model m --threads 1 --device cpu --prompt ab --length 40";
   const Ended one = run_there(line);
-  REQUIRE_MESSAGE(one.code == 0, one.err);
   CHECK(one.err == "");
   CHECK(one.out.size() == 2 + 40 + 1);  // longer than the context
   CHECK(one.out.starts_with("ab"));
@@ -117,10 +111,10 @@ TEST_CASE("generate: the same seed writes the same text, of the set's symbols, a
 TEST_CASE("generate: a terminal does not get what it would obey, a file gets every byte") {
   const TemporaryFolder folder;
   std::ofstream(folder / "evil.txt") << std::string(2000, '\x1b');
-  REQUIRE(run_bench_line("train --model char_gpt --data evil.txt --context 4 --blocks 1 --train 8 --test 4 --batch 8 "
-                         "--epochs 1 --device cpu --quiet --save-model m",
-                         {.folder = folder.path})
-              .code == 0);
+  run_successfully(
+      "train --model char_gpt --data evil.txt --context 4 --blocks 1 --train 8 --test 4 --batch 8 "
+      "--epochs 1 --device cpu --quiet --save-model m",
+      {.folder = folder.path});
   const std::string line = "generate --model m --device cpu --length 3";
   CHECK(run_bench_line(line, {.folder = folder.path}).out == "\x1b\x1b\x1b\x1b\n");
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
@@ -128,7 +122,7 @@ TEST_CASE("generate: a terminal does not get what it would obey, a file gets eve
     MESSAGE("skipped: no pseudo-terminal here, so what a terminal gets is not checked");
     return;
   }
-  REQUIRE(run_bench_line(line, {.stdout_file = ptsname(terminal), .folder = folder.path}).code == 0);
+  run_successfully(line, {.stdout_file = ptsname(terminal), .folder = folder.path});
   std::string shown(100, ' ');
   shown.resize(static_cast<size_t>(read(terminal, shown.data(), shown.size())));
   close(terminal);
@@ -136,11 +130,9 @@ TEST_CASE("generate: a terminal does not get what it would obey, a file gets eve
 }
 
 TEST_CASE("explain of a text, and what does not fit: one line each") {
-  const Ended explained =
-      run_there("profile kernels --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -");
-  REQUIRE_MESSAGE(explained.code == 0, explained.err);
-  CHECK(explained.out.find("\"causal_attention_forward\"") != std::string::npos);
-  CHECK(explained.out.find("\"split_windows\"") != std::string::npos);
+  const std::string explained =
+      run_there("profile kernels --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -").out;
+  for (const char* kernel : {"\"causal_attention_forward\"", "\"split_windows\""}) CHECK(contains(explained, kernel));
 
   check_one_line(run_there("train --model char_gpt --data set --context 500 --device cpu"), 3,
                  "401 of its 4001 bytes are for the test, expected at least 501, a context of 500");

@@ -36,9 +36,8 @@ TEST_CASE("PyTorch trains from our weights to our losses: optimizers, decay, sch
                     sizes = fmt::format("--model char_gpt --data {} --context 16 --train 64 --test 8 --batch 64 ",
                                         folder.path.string());
   // A rate of nearly nothing: what is saved are the initial weights.
-  REQUIRE(run_bench_line("train --quiet --device cpu --epochs 1 --optimizer sgd --lr 1e-12 --save-model " + weights +
-                         " " + sizes)
-              .code == 0);
+  run_successfully("train --quiet --device cpu --epochs 1 --optimizer sgd --lr 1e-12 --save-model " + weights + " " +
+                   sizes);
   for (const std::string flags :
        {"--epochs 12 --optimizer adamw --lr 0.001 --beta2 0.99 --weight-decay 0.1 --decay weights --clip 1 --schedule "
         "cosine "

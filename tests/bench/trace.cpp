@@ -31,8 +31,7 @@ using nlohmann::json;
 const std::string tiny = "train --quiet --model mlp --train 96 --test 32 --batch 8 --epochs 1 --threads 1";
 
 json trace_of(const std::string& line) {
-  const Ended ended = run_bench_line(line + " --trace -");
-  REQUIRE(ended.code == 0);
+  const Ended ended = run_successfully(line + " --trace -");
   return json::parse(ended.out);
 }
 
@@ -245,7 +244,7 @@ TEST_CASE("the course of a run: shares of each interval, which grow so that ther
 TEST_CASE("a trace beside other results, and a run that fails") {
   const TemporaryFolder folder;
   const std::string trace = (folder / "trace.json").string(), record = (folder / "r.json").string();
-  CHECK(run_bench_line(tiny + " --trace-steps 2 --trace " + trace + " --json " + record).code == 0);
+  run_successfully(tiny + " --trace-steps 2 --trace " + trace + " --json " + record);
   check_trace(json::parse(read_text(trace)));
   CHECK(json::parse(read_text(record))["rows"][0]["step"]["lanes"].size() >= 2);
   const json course = record_of(
@@ -368,8 +367,7 @@ TEST_CASE("train --live: the report while it trains, of the same bits, and a por
   };
   const TemporaryFolder folder;
   const std::string file = (folder / "r.json").string();
-  const Ended ended = run_bench_line(line + " --json " + file + " --live", {.ask = ask});
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  run_successfully(line + " --json " + file + " --live", {.ask = ask});
   CHECK(rows == 1);
   const json record = json::parse(read_text(file));
   CHECK_FALSE(record.contains("running"));

@@ -14,8 +14,6 @@ using nlohmann::json;
 
 const std::string quick = " --device cpu --batch 4 --rounds 3 --seconds 0 ";
 
-void write_file(const std::filesystem::path& path, const std::string& text) { std::ofstream(path) << text; }
-
 // The variants of gemm in a step of mlp, in order.
 std::vector<std::string> gemm_variants(const std::string& more) {
   std::vector<std::string> variants;
@@ -47,9 +45,8 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
         CHECK((call["taken"] == call["chosen"] || call["taken"] == call["fastest"]));
         CHECK(call["chosen_seconds"] >= call["fastest_seconds"]);
       }
-      const Ended ended = run_bench_line("train --json - --device cpu --train 8 --test 4 --epochs 1 --batch 4" +
-                                         of_model + " --tuning " + file);
-      REQUIRE_MESSAGE(ended.code == 0, ended.err);
+      const Ended ended = run_successfully("train --json - --device cpu --train 8 --test 4 --epochs 1 --batch 4" +
+                                           of_model + " --tuning " + file);
       CHECK(contains(ended.err, "decided no call") != has_choice);
       const json run = json::parse(ended.out);
       CHECK(run["config"]["tuning"]["file"] == file);
@@ -69,7 +66,7 @@ TEST_CASE("a table changes which variants run, the same ones each time") {
     const std::string name = call["call"];
     if (name.starts_with("gemm ")) text += name + " = naive\n";
   }
-  write_file(file, text + "end\n");
+  write_text(file, text + "end\n");
   const std::vector<std::string> by_rank = gemm_variants(""), tuned = gemm_variants("--tuning " + file);
   REQUIRE(!by_rank.empty());
   CHECK(tuned == std::vector<std::string>(by_rank.size(), "naive"));
@@ -81,14 +78,13 @@ TEST_CASE("a table changes which variants run, the same ones each time") {
 TEST_CASE("every command with --tuning records the file, and says so if it decided no call") {
   const TemporaryFolder folder;
   const std::string file = (folder / "t.tuning").string();
-  write_file(file, "halfstep-tuning 1; any; a test\nend\n");
+  write_text(file, "halfstep-tuning 1; any; a test\nend\n");
   const std::string small = " --device cpu --model mlp --batch 4 ";
   for (const std::string& line :
        {"train --quiet --train 8 --test 4 --epochs 1" + small, "profile kernels" + small,
         "profile --train 8 --steps 2" + small, "techniques --quiet --train 8 --test 4 --epochs 1 --repeat 1" + small}) {
     CAPTURE(line);
-    const Ended ended = run_bench_line(line + "--json - --tuning " + file);
-    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const Ended ended = run_successfully(line + "--json - --tuning " + file);
     const json tuning = json::parse(ended.out)["config"]["tuning"];
     CHECK(tuning == json{{"file", file},
                          {"sha256", "2a36d93a8c0db06982827b4707d937b1a417025e7781885da989f6906459b094"},
@@ -101,7 +97,7 @@ TEST_CASE("every command with --tuning records the file, and says so if it decid
 TEST_CASE("mistakes") {
   const TemporaryFolder folder;
   const auto file = [&](const std::string& text) {
-    write_file(folder / "t", text);
+    write_text(folder / "t", text);
     return "train --tuning " + (folder / "t").string();
   };
   check_mistakes({{"tune kernels", 2, "tune kernels: expected --out FILE"},

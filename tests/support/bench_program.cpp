@@ -117,10 +117,22 @@ Ended run_bench_line(const std::string& line, const Surroundings& around) {
   return run_bench({std::istream_iterator<std::string>(stream), {}}, around);
 }
 
-nlohmann::json record_of(const std::string& line, const Surroundings& around) {
-  const Ended ended = run_bench_line(line + " --json -", around);
+Ended run_successfully(const std::string& line, const Surroundings& around) {
+  const Ended ended = run_bench_line(line, around);
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  return nlohmann::json::parse(ended.out);
+  return ended;
+}
+
+std::string plan_of(const std::string& line) {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "r.").string();
+  const Ended ended = run_successfully(line + " --dry-run --json " + file + "json --html " + file + "html");
+  CHECK(folder.names().empty());
+  return ended.out;
+}
+
+nlohmann::json record_of(const std::string& line, const Surroundings& around) {
+  return nlohmann::json::parse(run_successfully(line + " --json -", around).out);
 }
 
 void check_one_line(const Ended& ended, int code, const std::string& part) {

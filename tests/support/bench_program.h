@@ -42,6 +42,10 @@ bool has_python3();           // which `bench peers` needs; prints a message if 
 Ended run_bench(const Words& words, const Surroundings& around = {});
 // Splits the line into arguments at spaces.
 Ended run_bench_line(const std::string& line, const Surroundings& around = {});
+// The same, where another exit code than 0 ends the test.
+Ended run_successfully(const std::string& line, const Surroundings& around = {});
+// What --dry-run prints, which writes no file.
+std::string plan_of(const std::string& line);
 // Returns the record from `--json -`. Fails the test if the exit code is not 0.
 nlohmann::json record_of(const std::string& line, const Surroundings& around = {});
 
