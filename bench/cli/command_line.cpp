@@ -41,16 +41,14 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
      "--prefetch --workers --cache --pin --preprocess "},
     {"Training",
      " --epochs --target --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every "
-     "--step-factor "
-     "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
-     "--label-smoothing --patience --max-minutes --noise-scale --price-per-hour "},
+     "--step-factor --warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers "
+     "--ema --label-smoothing --patience --max-minutes --noise-scale --price-per-hour "},
     {"Speed", " --precision --device --threads | --fuse --kernel --plugin --tuning --graph --graph-steps "},
     {"Memory", " --accumulate --checkpoint --memory |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
     {"Output",
      " --save-model --save --resume --json --html --live --dry-run --quiet | --csv --md --allow-dirty --save-every "
-     "--keep "
-     "--save-adapters --tensorboard --trace --trace-steps "}};
+     "--keep --save-adapters --tensorboard --trace --trace-steps "}};
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
 constexpr size_t help_column = 28, help_width = 120;
 
@@ -102,10 +100,9 @@ constexpr std::pair<std::string_view, std::string_view> former_names[] = {
 // Flags and values, each with what other programs call it.
 constexpr std::string_view meanings =
     ";lr learning-rate;batch batch-size;device gpu cuda;cuda gpu;precision fp16 half float16 amp dtype;accumulate "
-    "grad-accum"
-    ";f16 fp16 half float16;bf16 bfloat16;f32 fp32 float32 float;threads jobs;workers num-workers;blocks layers depth"
-    ";context seq-len block-size;weight-decay wd;data dataset;schedule scheduler;tensorboard logdir;safetensors output"
-    ";save-model output;";
+    "grad-accum;f16 fp16 half float16;bf16 bfloat16;f32 fp32 float32 float;threads jobs;workers num-workers"
+    ";blocks layers depth;context seq-len block-size;weight-decay wd;data dataset;schedule scheduler"
+    ";tensorboard logdir;safetensors output;save-model output;";
 
 bool belongs_to(const CommandEntry& entry, std::string_view words) {
   return words.empty() ||

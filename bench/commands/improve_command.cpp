@@ -6,7 +6,6 @@
 // training to the target; null if a run missed it), seconds, reached_share and test_accuracy.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>

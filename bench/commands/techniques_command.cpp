@@ -1,12 +1,9 @@
 // halfstep-bench techniques: every technique alone and all of them together against the same baseline, in one process,
 // interleaved (A B C A B C), so that a temporary disturbance of the machine affects all of them.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <optional>
 #include <set>
 
-#include "bench/cli/inputs.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
@@ -17,7 +14,6 @@
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/work_folder.h"
-#include "bench/report/table.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {

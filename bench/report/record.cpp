@@ -147,6 +147,16 @@ void check(const Json& value, const Json& shape, bool is_needed, const std::stri
   }
 }
 
+// Those values of a list that are of a type.
+template <class T>
+std::vector<T> all_of(const Json& object, const char* name, bool (Json::*is_one)() const noexcept) {
+  std::vector<T> values;
+  for (const Json& value : member(object, name)) {
+    if ((value.*is_one)()) values.push_back(value.get<T>());
+  }
+  return values;
+}
+
 }  // namespace
 
 Json new_record(const std::string& command, Device device, const Json& config, const Json& data) {
@@ -224,19 +234,11 @@ std::string text(const Json& object, const char* name) {
 bool flag(const Json& object, const char* name) { return member(object, name) == true; }
 
 std::vector<double> numbers(const Json& object, const char* name) {
-  std::vector<double> values;
-  for (const Json& value : member(object, name)) {
-    if (value.is_number()) values.push_back(value.get<double>());
-  }
-  return values;
+  return all_of<double>(object, name, &Json::is_number);
 }
 
 std::vector<std::string> texts(const Json& object, const char* name) {
-  std::vector<std::string> values;
-  for (const Json& value : member(object, name)) {
-    if (value.is_string()) values.push_back(value.get<std::string>());
-  }
-  return values;
+  return all_of<std::string>(object, name, &Json::is_string);
 }
 
 const Json& part(const Json& object, const char* name) {
