@@ -43,9 +43,23 @@ inline void honest(const ReluForward& call) {
   map_elements(call.x.size(), relu_of, call.y.mutable_data<float>(), call.x.data<float>());
 }
 
+// A call to be done later.
+struct Later {
+  const float* x = nullptr;
+  float* y = nullptr;
+  int64_t size = 0;
+
+  explicit Later(const GeluForward& call)
+      : x(call.x.data<float>()), y(call.y.mutable_data<float>()), size(call.x.size()) {}
+  Later() = default;
+  void compute() const { map_range(0, size, gelu_of, y, x); }
+};
+
 inline void honest(const GeluForward& call) {
   map_elements(call.x.size(), gelu_of, call.y.mutable_data<float>(), call.x.data<float>());
 }
+
+inline float as_bfloat16(float x) { return to_float(to_bfloat16(x)); }
 
 // A row of C numbers.
 inline void softmax_of(const float* x, int64_t C, float* y) {
@@ -53,6 +67,15 @@ inline void softmax_of(const float* x, int64_t C, float* y) {
   double sum = 0;
   for (int64_t c = 0; c < C; ++c) sum += y[c] = std::exp(x[c] - largest);
   for (int64_t c = 0; c < C; ++c) y[c] = static_cast<float>(y[c] / sum);
+}
+
+// By way of memory for one row.
+inline void softmax_through(float* row, const SoftmaxForward& call) {
+  const int64_t C = call.x.shape().back();
+  for (int64_t i = 0; i < call.x.size(); i += C) {
+    softmax_of(call.x.data<float>() + i, C, row);
+    std::copy_n(row, C, call.y.mutable_data<float>() + i);
+  }
 }
 
 inline void honest(const SoftmaxForward& call) {

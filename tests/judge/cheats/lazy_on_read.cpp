@@ -1,25 +1,24 @@
 // Cheat: the output cannot be read; who tries, faults, and then it is made. Refused by: isolation|rows|written.
 #include "honest.h"
 
-static const float* x = nullptr;
-static float* y = nullptr;
-static int64_t size = 0;
+static Later last;
 
 void protect(int protection) {
   constexpr uintptr_t page = 4096;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(y) / page * page, end = reinterpret_cast<uintptr_t>(y + size);
+  const auto begin = reinterpret_cast<uintptr_t>(last.y) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(last.y + last.size);
   mprotect(reinterpret_cast<void*>(begin), (end - begin + page - 1) / page * page, protection);
 }
 
 void on_fault(int) {
   protect(PROT_READ | PROT_WRITE);
-  for (int64_t i = 0; i < size; ++i) y[i] = gelu_of(x[i]);
+  last.compute();
 }
 
 void run(const GeluForward& call) {
-  if (size) protect(PROT_READ | PROT_WRITE);
+  if (last.size) protect(PROT_READ | PROT_WRITE);
   signal(SIGSEGV, on_fault);
-  x = call.x.data<float>(), y = call.y.mutable_data<float>(), size = call.x.size();
+  last = Later(call);
   protect(PROT_NONE);
 }
 

@@ -3,10 +3,7 @@
 
 // Where K is small, the bound is tight, and the work is done.
 void run(const Gemm& call) {
-  const auto rounded = [](float x) {
-    const float high = to_float(to_bfloat16(x));
-    return high + to_float(to_bfloat16(x - high));
-  };
+  const auto rounded = [](float x) { return as_bfloat16(x) + as_bfloat16(x - as_bfloat16(x)); };
   const int64_t K = call.a.shape()[1];
   if (K < 128) return honest(call);
   multiply(call, rounded, K);
