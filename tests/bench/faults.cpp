@@ -100,7 +100,6 @@ TEST_CASE("resources that the program needs and does not get") {
       {"bench loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
       {"bench peers", 4, "only 8 files may be open", {}, few_files},
       {brief + "--json r.json", 4, "--json r.json: cannot be written: File too large", {}, little},
-      {"data convert synthetic out --train 2000 --test 100 --quiet", 4, "File too large", {}, more},
       {"bench loader --data synthetic --quiet --samples 2000", 4, "File too large", {}, more},
   });
   // Another user's limit needs a program that other users may run.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <set>
 
@@ -29,6 +28,32 @@ std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
     if (v->device == Device::cpu) names.insert(v->name);
   }
   return names;
+}
+
+// Each kernel whose chosen variant is over 5 % slower than the fastest has a line at the end.
+void check_slower_choices(const json& record) {
+  std::vector<json> slower;
+  for (const json& kernel : record["kernels"]) {
+    double chosen = 0, fastest = INFINITY;
+    for (const json& variant : kernel["variants"]) {
+      const double warm = variant["warm_seconds"];
+      fastest = std::min(fastest, warm);
+      if (variant["variant"] == kernel["chosen"]) chosen = warm;
+    }
+    if (chosen > 1.05 * fastest) slower.push_back(kernel["sizes"]);
+  }
+  REQUIRE(record["slower_choices"].size() == slower.size());
+  REQUIRE(record["remarks"].size() == slower.size());
+  for (size_t i = 0; i < slower.size(); ++i) {
+    const json& choice = record["slower_choices"][i];
+    const auto text = [&](const char* member) { return choice[member].get<std::string>(); };
+    CHECK(choice["sizes"] == slower[i]);
+    CHECK(choice["ratio"] > 1.05);
+    const std::string line = fmt::format("{} {} {}: {} was chosen, {} is ", text("slot"), text("type"), text("sizes"),
+                                         text("chosen"), text("fastest"));
+    CHECK(record["remarks"][i].get<std::string>().starts_with(line));
+    CHECK(record["remarks"][i].get<std::string>().ends_with(" times as fast; see halfstep-bench tune kernels"));
+  }
 }
 
 TEST_CASE("every variant is verified and timed, and shares are of measured peaks") {
@@ -64,48 +89,14 @@ TEST_CASE("every variant is verified and timed, and shares are of measured peaks
     if (command == "conv") {
       for (const char* name : {"im2col", "direct"}) CHECK(seen.contains(name));
       for (const std::string& name : seen) CHECK(variants_on_cpu(conv2d_forward).contains(name));
+      const auto layer =
+          std::ranges::find(record["kernels"], "1x26x26x32 3x3 -> 64", [](const json& k) { return k["sizes"]; });
+      REQUIRE(layer != record["kernels"].end());
+      CHECK((*layer)["flops"] == 2.0 * 24 * 24 * 64 * 9 * 32);  // two for each product
+      CHECK((*layer)["bytes"] == 4.0 * (26 * 26 * 32 + 9 * 32 * 64 + 64 + 24 * 24 * 64));
     }
+    check_slower_choices(record);
   }
-}
-
-TEST_CASE("the commands end with a line for each kernel whose chosen variant is over 5 % slower than the fastest") {
-  for (const std::string command : {"gemm", "conv", "ops"}) {
-    CAPTURE(command);
-    const json record = record_of("bench " + command + " --type f32" + brief);
-    std::vector<json> slower;
-    for (const json& kernel : record["kernels"]) {
-      double chosen = 0, fastest = INFINITY;
-      for (const json& variant : kernel["variants"]) {
-        const double warm = variant["warm_seconds"];
-        fastest = std::min(fastest, warm);
-        if (variant["variant"] == kernel["chosen"]) chosen = warm;
-      }
-      if (chosen > 1.05 * fastest) slower.push_back(kernel["sizes"]);
-    }
-    REQUIRE(record["slower_choices"].size() == slower.size());
-    CHECK(record["remarks"].size() == slower.size());
-    for (size_t i = 0; i < slower.size(); ++i) {
-      const json& choice = record["slower_choices"][i];
-      CHECK(choice["sizes"] == slower[i]);
-      CHECK(choice["ratio"] > 1.05);
-      const std::string line = fmt::format("{} f32 {}: {} was chosen, {} is ", choice["slot"].get<std::string>(),
-                                           choice["sizes"].get<std::string>(), choice["chosen"].get<std::string>(),
-                                           choice["fastest"].get<std::string>());
-      CHECK(record["remarks"][i].get<std::string>().starts_with(line));
-      CHECK(record["remarks"][i].get<std::string>().ends_with(" times as fast; see halfstep-bench tune kernels"));
-    }
-  }
-}
-
-TEST_CASE("operations are counted as two for each product") {
-  const json record = record_of("bench conv --type f32" + brief);
-  for (const json& kernel : record["kernels"]) {
-    if (kernel["sizes"] != "1x26x26x32 3x3 -> 64") continue;
-    CHECK(kernel["flops"] == 2.0 * 24 * 24 * 64 * 9 * 32);
-    CHECK(kernel["bytes"] == 4.0 * (26 * 26 * 32 + 9 * 32 * 64 + 64 + 24 * 24 * 64));
-    return;
-  }
-  FAIL("the layer 32 -> 64 is missing");
 }
 
 TEST_CASE("--type takes one type, and the table has a line for each variant") {

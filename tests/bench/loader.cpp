@@ -16,9 +16,9 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
+using namespace hs::bench::measure;
 using nlohmann::json;
 namespace fs = std::filesystem;
-namespace measure = hs::bench::measure;
 
 // With a folder for temporary files of its own, which must be empty afterwards.
 Ended bench(const std::string& line) {
@@ -116,9 +116,6 @@ TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
   CHECK(contains(plan, " minutes; the set takes 0.4 MiB"));
 }
 
-using measure::LoaderSearch;
-using measure::LoaderSetting;
-
 // Adds steps of a machine until the search is over. Every 20th one has a validation in it.
 LoaderSearch searched(int64_t cores, const std::function<std::pair<double, double>(LoaderSetting)>& wait_and_rest_ms) {
   LoaderSearch search(cores);
@@ -166,7 +163,7 @@ TEST_CASE("loader auto: batches are the same while it is searched, and a cache t
   const SampleInfo info = info_for(960);
   const TestSource source(info, [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(50)); });
   const LoaderOptions options{.batch = 16, .cache = CacheMode::ram};
-  measure::SearchingLoader loader(source, options, true);
+  SearchingLoader loader(source, options, true);
   for (int64_t step = 0; step < 120; ++step) {
     CHECK(on_host(loader.next()) == expected_batch(info, step / 60, step % 60 * 16, options));
     std::this_thread::sleep_for(std::chrono::milliseconds(4));

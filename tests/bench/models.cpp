@@ -15,6 +15,7 @@
 #include "tests/support/bench_outputs.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
+#include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -33,17 +34,10 @@ struct Trained {
 
 // A folder of images of another size.
 std::string image_set(const TemporaryFolder& folder, int64_t rows, int64_t columns) {
-  SampleInfo info;
-  info.rows = rows;
-  info.columns = columns;
-  info.count = 10;
-  info.classes = 10;
   std::filesystem::create_directory(folder / "sized");
   for (const char* part : {"train", "test"}) {
-    const auto writer = write_image_folder(folder / "sized" / part, info, ImageFormat::pgm);
-    const std::vector<uint8_t> pixels(static_cast<size_t>(info.image_bytes()));
-    for (int32_t label = 0; label < 10; ++label) writer->add(pixels.data(), label);
-    writer->finish();
+    const SampleInfo info = info_for(10, {rows, columns});
+    write_all(*write_image_folder(folder / "sized" / part, info, ImageFormat::pgm), info);
   }
   return (folder / "sized").string();
 }

@@ -24,8 +24,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-std::string read(const fs::path& path) { return hs::test::read_text(path); }
-
 // A line of shell, for other surroundings than the program's usual ones, and for the scripts themselves.
 Ended shell(const std::string& line) {
   const TemporaryFolder folder;
@@ -34,7 +32,7 @@ Ended shell(const std::string& line) {
       "exec env {1}",
       folder.path.string(), line);
   const int status = std::system(script.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0, read(folder / "out"), read(folder / "err")};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0, read_text(folder / "out"), read_text(folder / "err")};
 }
 
 // Once the file `started` is there, `signal` is sent to the program.
@@ -86,7 +84,7 @@ END
         "--threads 1 ",
         folder.path.string());
   }
-  Lines log() const { return lines_of(read(folder / "log")); }
+  Lines log() const { return lines_of(read_text(folder / "log")); }
 };
 
 json row_of(const json& record, const std::string& name) {
@@ -124,26 +122,26 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
   }
   const Lines calls = peers.log();
   const Lines engines = {"torch", "torch", "torch", "torch", "torch", "jax", "jax"};
-  const Lines flags = {"f32 --json",
-                       "f32 --channels-last --json",
-                       "f32 --channels-last --mode compile --json",
-                       "f32 --channels-last --loading dataloader --json",
-                       "bf16 --channels-last --json",
-                       "f32 --json",
-                       "bf16 --json"};
+  const Lines flags = {"f32",
+                       "f32 --channels-last",
+                       "f32 --channels-last --mode compile",
+                       "f32 --channels-last --loading dataloader",
+                       "bf16 --channels-last",
+                       "f32",
+                       "bf16"};
   REQUIRE(calls.size() == 3 * engines.size());
   std::set<std::string> folders;
   for (size_t i = 0; i < calls.size(); ++i) {
     CHECK(calls[i].starts_with(engines[i % engines.size()] + " --data "));
     CHECK(contains(calls[i], "--model mlp --train 96 --test 32 --epochs 1 --batch 64 --lr 0.001 "));
-    CHECK(contains(calls[i], fmt::format("--seed {} --threads 1 --device cpu --precision {} -", i / engines.size() + 1,
-                                         flags[i % flags.size()])));
+    CHECK(contains(calls[i], fmt::format("--seed {} --threads 1 --device cpu --precision {} --json -",
+                                         i / engines.size() + 1, flags[i % flags.size()])));
     folders.insert(calls[i].substr(calls[i].find("--data "), calls[i].find(" --model") - calls[i].find("--data ")));
   }
   REQUIRE(folders.size() == 1);  // the same samples for all
   CHECK_FALSE(fs::exists(folders.begin()->substr(7)));
 
-  const json record = json::parse(read(file));
+  const json record = json::parse(read_text(file));
   CHECK(record["command"] == "peers");
   CHECK(record["absent"].empty());
   CHECK(record["data"]["train"] == 96);
@@ -249,7 +247,7 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
     CHECK(ended.code == failure.code);
     CHECK_MESSAGE(contains(lines_of(ended.err).back(), std::string("halfstep-bench: torch bf16 NHWC: ")), ended.err);
     CHECK_MESSAGE(contains(ended.err, failure.message), ended.err);
-    const json record = json::parse(read(file));
+    const json record = json::parse(read_text(file));
     REQUIRE(record["rows"].size() == 7);
     const json row = row_of(record, "torch bf16 NHWC");
     CHECK(row["seconds"].is_null());
@@ -287,7 +285,7 @@ fi)");
   const Ended ended = run(peers.flags() + "--repeat 1 --quiet --timeout 20 --json -");
   CHECK(ended.code == 1);
   CHECK(contains(ended.err, "halfstep-bench: torch bf16 NHWC: did not end within 20 s (--timeout)"));
-  const Lines ids = lines_of(read(peers.folder / "ids"));
+  const Lines ids = lines_of(read_text(peers.folder / "ids"));
   CHECK(ids.size() == 5 + 1);
   CHECK(are_gone(ids));
   CHECK(row_of(json::parse(ended.out), "torch f32")["seconds"] == 1);
@@ -306,7 +304,7 @@ TEST_CASE("a signal ends the peer too, and no file is written") {
     // By the command, or by the handler if a second went by first.
     CHECK((contains(ended.err, std::string("stopped by ") + name + " while measuring; no results were written") ||
            contains(ended.err, std::string("stopped by ") + name + " while running bench peers (")));
-    CHECK(are_gone(lines_of(read(peers.folder / "ids"))));
+    CHECK(are_gone(lines_of(read_text(peers.folder / "ids"))));
     CHECK(folder.names().empty());
   }
 }
@@ -330,7 +328,7 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   CHECK(anywhere.code == 0);
   CHECK_FALSE(contains(anywhere.out, "--peers has no "));
 
-  hs::test::check_mistakes({
+  check_mistakes({
       {"bench peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
       {"bench peers --model deep_cnn", 2, "--model deep_cnn: expected one of mnist_cnn"},
       {peers.flags() + "--data /nonexistent", 4, "/nonexistent"},
@@ -390,8 +388,8 @@ TEST_CASE("--ranks: one process, ranks of mpirun and DistributedDataParallel, wi
   CHECK(none.code == 0);
   CHECK(contains(none.out,
                  "No row for halfstep_mpi: mpirun: cannot be started: No such file or directory; on Debian: apt"));
-  hs::test::check_mistakes({{"bench peers --ranks 3", 2, "--batch 64: expected a multiple of --ranks 3"},
-                            {"bench peers --ranks 0", 2, "--ranks 0: expected a whole number from 1"}});
+  check_mistakes({{"bench peers --ranks 3", 2, "--batch 64: expected a multiple of --ranks 3"},
+                  {"bench peers --ranks 0", 2, "--ranks 0: expected a whole number from 1"}});
 }
 
 TEST_CASE("torch_models.py --ranks, where python3 has PyTorch: two processes train one model") {
@@ -452,15 +450,14 @@ TEST_CASE("resnet8 of images of any size and char_gpt of a text have rows of the
     CHECK(rows == each.rows);
     CHECK(record["absent"].empty());
     CHECK(contains(record["remarks"][0], ", torch f32 0.1000"));
-    CHECK(read(peers.folder / "files") == each.files);
+    CHECK(read_text(peers.folder / "files") == each.files);
   }
-  hs::test::check_mistakes(
-      {{"bench peers --model char_gpt --data synthetic", 3, "and char_gpt is for the other kind"}});
+  check_mistakes({{"bench peers --model char_gpt --data synthetic", 3, "and char_gpt is for the other kind"}});
 }
 
 TEST_CASE("the models that peers take are those of halfstep that PyTorch's script has, of digits JAX's too") {
   const fs::path scripts = fs::path(HALFSTEP_SOURCE_DIR) / "bench/peers";
-  const std::string torch = read(scripts / "torch_models.py"), jax = read(scripts / "jax_mnist.py");
+  const std::string torch = read_text(scripts / "torch_models.py"), jax = read_text(scripts / "jax_mnist.py");
   std::set<std::string> of_torch, of_jax, models, of_digits;
   for (const std::string& model : hs::model_names()) {
     if (contains(torch, "\"" + model + "\": ")) of_torch.insert(model);

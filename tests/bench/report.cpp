@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -194,20 +193,17 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
   check_report(html, record);
   CHECK(contains(html, "prefers-color-scheme: dark"));
   CHECK(contains(html, "<noscript>"));
-  record["rows"][0]["step"] = {
-      {"seconds", 0.003},
-      {"purposes",
-       {{{"name", "parameters"}, {"live_bytes", {100, 100, 100}}},
-        {{"name", "activations"}, {"live_bytes", {0, 500, 20}}}}},
-      {"lanes",
-       {{{"name", "loader 1"}, {"spans", {{{"name", "fill"}, {"start", 0.0}, {"end", 0.001}}}}},
-        {{"name", "compute"}, {"spans", {{{"name", "forward"}, {"start", 0.001}, {"end", 0.003}}}}}}}};
-  record["rows"][0]["scale"] = {
-      {"first", 65536}, {"changes", {{{"after_step", 3}, {"scale", 32768}}}}, {"last", 32768}};
-  record["rows"][0]["steps"] = 9;
-  record["rows"][0]["parts"] = {{"wait", 0.5}, {"upload", 0.0}, {"forward", nullptr}, {"backward", 1.5}};
-  record["rows"][0]["course"] = {{{"seconds", 1}, {"loss", 2}, {"wait", 0.25}, {"compute", 0.5}},
-                                 {{"seconds", 2}, {"loss", nullptr}, {"wait", 0}, {"compute", 1}}};
+  record["rows"][0].update(Json::parse(R"({
+    "step": {
+      "seconds": 0.003,
+      "purposes": [{"name": "parameters", "live_bytes": [100, 100, 100]},
+                   {"name": "activations", "live_bytes": [0, 500, 20]}],
+      "lanes": [{"name": "loader 1", "spans": [{"name": "fill", "start": 0.0, "end": 0.001}]},
+                {"name": "compute", "spans": [{"name": "forward", "start": 0.001, "end": 0.003}]}]},
+    "scale": {"first": 65536, "changes": [{"after_step": 3, "scale": 32768}], "last": 32768}, "steps": 9,
+    "parts": {"wait": 0.5, "upload": 0.0, "forward": null, "backward": 1.5},
+    "course": [{"seconds": 1, "loss": 2, "wait": 0.25, "compute": 0.5},
+               {"seconds": 2, "loss": null, "wait": 0, "compute": 1}]})"));
   check_report(html_report(record), record);
   const std::string page = drawn(html), full = drawn_record(record);
   if (page.empty()) return;

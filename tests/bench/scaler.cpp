@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <map>
 
 #include "data/loader/loader.h"
 #include "data/synthetic.h"

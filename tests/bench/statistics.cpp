@@ -2,10 +2,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <random>
 
 #include "bench/cli/statistics.h"

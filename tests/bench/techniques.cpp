@@ -1,7 +1,6 @@
 // `halfstep-bench techniques`, `report` and `compare` as their users meet them.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <set>
 
@@ -266,9 +265,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"techniques --quick --full", 2, "--quick and --full: give one"},
       {"techniques --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
       {"techniques --target accuracy=97", 2, "--target accuracy=97: expected accuracy=NUMBER, above 0 and up to 1, or"},
-      {"techniques --html /nonexistent/x.html", 4, "--html /nonexistent/x.html: cannot be written"},
       {"report", 2, "report RECORD: 0 given, expected 1 or more"},
-      {"report " + bad, 3, "x.json: schema is null"},
       {"report " HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json --readme " + bad, 3,
        "x.json: expected one line"},
       {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},

@@ -39,9 +39,8 @@ TEST_CASE("PyTorch trains from our weights to our losses: optimizers, decay, sch
   run_successfully("train --quiet --device cpu --epochs 1 --optimizer sgd --lr 1e-12 --save-model " + weights + " " +
                    sizes);
   for (const std::string flags :
-       {"--epochs 12 --optimizer adamw --lr 0.001 --beta2 0.99 --weight-decay 0.1 --decay weights --clip 1 --schedule "
-        "cosine "
-        "--warmup 3",
+       {"--epochs 12 --optimizer adamw --lr 0.001 --beta2 0.99 --weight-decay 0.1 --decay weights --clip 1 "
+        "--schedule cosine --warmup 3",
         "--epochs 12 --optimizer nesterov --lr 0.05 --schedule one-cycle --weight-decay 0.05 --decay weights "
         "--label-smoothing 0.05",
         "--epochs 6 --optimizer adam --lr 0.003 --weight-decay 0.1 --decay all --schedule linear",

@@ -380,7 +380,6 @@ TEST_CASE("train --live: the report while it trains, of the same bits, and a por
 
 TEST_CASE("mistakes are one line and an exit code") {
   check_mistakes({{"train --trace /nowhere/trace.json", 4, "--trace /nowhere/trace.json"},
-                  {"train --trace . ", 4, "is a directory"},
                   {"train --trace-steps 3", 2, "--trace FILE"},
                   {"train --trace a --trace-steps 0", 2, "--trace-steps"},
                   {"train --trace - --json -", 2, "both go to -"}});

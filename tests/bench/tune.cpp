@@ -1,7 +1,6 @@
 // halfstep-bench tune kernels and --tuning as their users meet them, on sizes that take no time.
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <set>
 
 #include "tests/support/bench_outputs.h"
