@@ -1,4 +1,5 @@
-// Streams, events, copies and graphs of the CUDA emulator. Part of test_cuda_emulator.cpp.
+// Streams, events, copies and graphs of the CUDA emulator. Part of test_cuda_emulator.cpp. That each wait of the
+// loader's protocol is needed: tests/cuda/runtime.cpp.
 #pragma once
 
 #include <algorithm>
@@ -12,55 +13,6 @@
 namespace {
 
 using namespace emu;
-
-// The loader's protocol: a pinned buffer is refilled after `uploaded`, a device buffer after `released`; kernels wait
-// for the upload. Returns whether all batches were seen whole. One of the waits can be left out.
-enum class Missing { nothing, wait_for_upload, wait_before_refill, wait_for_release };
-bool loader_run(Missing missing, int n, int batches) {
-  Stream compute, copy;
-  Event uploaded[2], released[2];
-  Pinned<float> host0(static_cast<size_t>(n)), host1(static_cast<size_t>(n));
-  Array<float> device0(static_cast<size_t>(n)), device1(static_cast<size_t>(n));
-  Array<float> sum(std::vector<float>(static_cast<size_t>(n), 0.0f));
-  float* hosts[2] = {host0.data, host1.data};
-  float* devices[2] = {device0.data, device1.data};
-  float expected = 0;
-  for (int b = 0; b < batches; ++b) {
-    const int slot = b % 2;
-    if (missing != Missing::wait_before_refill) cudaEventSynchronize(uploaded[slot]);
-    std::fill_n(hosts[slot], n, static_cast<float>(b + 1));
-    if (missing != Missing::wait_for_release) cudaStreamWaitEvent(copy, released[slot]);
-    cudaMemcpyAsync(devices[slot], hosts[slot], static_cast<size_t>(n) * 4, cudaMemcpyHostToDevice, copy);
-    cudaEventRecord(uploaded[slot], copy);
-    if (missing != Missing::wait_for_upload) cudaStreamWaitEvent(compute, uploaded[slot]);
-    launch(add_from, 1, 32, 0, compute, n, sum.data, devices[slot]);
-    cudaEventRecord(released[slot], compute);
-    expected += static_cast<float>(b + 1);
-  }
-  CHECK(cudaStreamSynchronize(compute) == cudaSuccess);
-  CHECK(cudaStreamSynchronize(copy) == cudaSuccess);
-  const std::vector<float> got = sum.host();
-  return std::all_of(got.begin(), got.end(), [&](float v) { return v == expected; });
-}
-
-TEST_CASE("streams: the loader's protocol is right under any delay, and wrong without any one of its waits") {
-  Fresh fresh;
-  int wrong_runs[4] = {};
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    options().seed = seed;
-    options().delay_streams = true;
-    hs::emulator::reset();
-    for (Missing missing :
-         {Missing::nothing, Missing::wait_for_upload, Missing::wait_before_refill, Missing::wait_for_release}) {
-      wrong_runs[static_cast<int>(missing)] += !loader_run(missing, 16, 8);
-    }
-  }
-  MESSAGE("of 200 seeds, missing waits are seen by " << wrong_runs[1] << ", " << wrong_runs[2] << ", "
-                                                     << wrong_runs[3]);
-  CHECK(wrong_runs[0] == 0);
-  for (int i = 1; i < 4; ++i) CHECK(wrong_runs[i] > 40);
-  CHECK(no_reports());
-}
 
 TEST_CASE("streams: pageable memory is read at the call, pinned memory when the copy runs") {
   Fresh fresh;
@@ -108,7 +60,7 @@ TEST_CASE("streams: queries end, times, handles") {
   CHECK(cudaEventRecord(start, stream) == cudaErrorInvalidResourceHandle);
   CHECK(cudaEventDestroy(end) == cudaSuccess);
   cudaStream_t blocking;
-  CHECK(cudaStreamCreate(&blocking) == cudaErrorNotSupported);
+  CHECK(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault) == cudaErrorNotSupported);
 }
 
 TEST_CASE("graphs: capture copies the arguments, replay reads the memory; fork and join") {
@@ -132,9 +84,6 @@ TEST_CASE("graphs: capture copies the arguments, replay reads the memory; fork a
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
     CHECK(sum.host()[0] == 0);  // nothing has run
-    size_t nodes = 0;
-    CHECK(cudaGraphGetNodes(graph, nullptr, &nodes) == cudaSuccess);
-    CHECK(nodes == 4);
     cudaGraphExec_t executable;
     CHECK(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);

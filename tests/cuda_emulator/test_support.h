@@ -61,7 +61,9 @@ struct Array {
 template <class T>
 struct Pinned {
   T* data = nullptr;
-  explicit Pinned(size_t n) { REQUIRE(cudaMallocHost(&data, n * sizeof(T)) == cudaSuccess); }
+  explicit Pinned(size_t n) {
+    REQUIRE(cudaHostAlloc(reinterpret_cast<void**>(&data), n * sizeof(T), cudaHostAllocDefault) == cudaSuccess);
+  }
   ~Pinned() { cudaFreeHost(data); }
   T& operator[](size_t i) { return data[i]; }
 };

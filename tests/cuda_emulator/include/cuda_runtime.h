@@ -48,7 +48,3 @@ template <class T>
 cudaError_t cudaMalloc(T** pointer, size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
 }
-template <class T>
-cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigned int flags = 0) {
-  return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
-}

@@ -76,12 +76,6 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   return api([&] { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
 }
-cudaError_t cudaGetDevice(int* device) {
-  return api([&] {
-    *device = 0;
-    return cudaSuccess;
-  });
-}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return api([&] {
@@ -89,23 +83,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = cudaDeviceProp{};
     std::strcpy(properties->name, "halfstep CUDA emulator");
     properties->totalGlobalMem = options().total_memory;
-    properties->sharedMemPerBlock = default_shared;
-    properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
-    properties->warpSize = 32;
-    properties->maxThreadsPerBlock = 1024;
-    std::copy_n(std::initializer_list<int>{1024, 1024, 64}.begin(), 3, properties->maxThreadsDim);
-    std::copy_n(std::initializer_list<int>{0x7fffffff, 65535, 65535}.begin(), 3, properties->maxGridSize);
-    properties->totalConstMem = 65536;
     properties->major = 9;
     properties->minor = 0;
-    properties->multiProcessorCount = 132;
-    properties->concurrentKernels = 1;
-    properties->asyncEngineCount = 3;
-    properties->memoryBusWidth = 5120;
-    properties->l2CacheSize = 50 << 20;
-    properties->maxThreadsPerMultiProcessor = 2048;
-    properties->sharedMemPerMultiprocessor = 228 << 10;
-    properties->sharedMemPerBlockOptin = most_shared;
     return cudaSuccess;
   });
 }
@@ -114,23 +93,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return api([&] {
     if (device != 0) return cudaErrorInvalidDevice;
     static const std::map<cudaDeviceAttr, int> values = {
-        {cudaDevAttrMaxThreadsPerBlock, 1024},
-        {cudaDevAttrMaxGridDimX, 0x7fffffff},
-        {cudaDevAttrMaxGridDimY, 65535},
-        {cudaDevAttrMaxGridDimZ, 65535},
-        {cudaDevAttrMaxSharedMemoryPerBlock, default_shared},
-        {cudaDevAttrWarpSize, 32},
-        {cudaDevAttrMaxRegistersPerBlock, 65536},
         {cudaDevAttrClockRate, 1980000},
         {cudaDevAttrMultiProcessorCount, 132},
-        {cudaDevAttrMemoryClockRate, 2619000},
-        {cudaDevAttrGlobalMemoryBusWidth, 5120},
         {cudaDevAttrL2CacheSize, 50 << 20},
-        {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
         {cudaDevAttrComputeCapabilityMajor, 9},
-        {cudaDevAttrComputeCapabilityMinor, 0},
-        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10},
-        {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
     };
     if (attribute == cudaDevAttrPageableMemoryAccess) {
@@ -144,15 +110,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   });
 }
 
-cudaError_t cudaDeviceReset() {
-  reset();
-  return api([] { return cudaSuccess; });
-}
-
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api([&] {
     if (!kernel) return cudaErrorInvalidDeviceFunction;
-    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_shared) {
       return cudaErrorInvalidValue;
     }
@@ -165,9 +125,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
   return api([&] {
     if (!kernel) return cudaErrorInvalidDeviceFunction;
     *attributes = cudaFuncAttributes{};
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->numRegs = 32;
-    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->binaryVersion = 90;
     attributes->maxDynamicSharedSizeBytes = limit_of(kernel);
     return cudaSuccess;
   });

@@ -165,59 +165,44 @@ std::string symbol_name(const void* address) {
 
 using namespace hs::emulator;
 
-cudaError_t cudaPeekAtLastError() { return sticky_error() != cudaSuccess ? sticky_error() : last_error; }
 cudaError_t cudaGetLastError() {
-  const cudaError_t error = cudaPeekAtLastError();
-  last_error = cudaSuccess;
-  return error;
+  const cudaError_t error = std::exchange(last_error, cudaSuccess);
+  return sticky_error() != cudaSuccess ? sticky_error() : error;
 }
 
 namespace {
 
-#define HS_ERROR(code, text) \
-  { code, #code, text }
 constexpr struct {
   cudaError_t code;
-  const char *name, *text;
+  const char* text;
 } errors[] = {
-    HS_ERROR(cudaSuccess, "no error"),
-    HS_ERROR(cudaErrorInvalidValue, "invalid argument"),
-    HS_ERROR(cudaErrorMemoryAllocation, "out of memory"),
-    HS_ERROR(cudaErrorInitializationError, "initialization error"),
-    HS_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
-    HS_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
-    HS_ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
-    HS_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
-    HS_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
-    HS_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
-    HS_ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
-    HS_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
-    HS_ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
-    HS_ERROR(cudaErrorNotReady, "device not ready"),
-    HS_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
-    HS_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
-    HS_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
-    HS_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
-    HS_ERROR(cudaErrorNotSupported, "operation not supported"),
-    HS_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
-    HS_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
-    HS_ERROR(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
-    HS_ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
-    HS_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
-    HS_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
-    HS_ERROR(cudaErrorStreamCaptureImplicit,
-             "operation would make the legacy stream depend on a capturing blocking stream"),
-    HS_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
-    HS_ERROR(cudaErrorStreamCaptureWrongThread,
-             "attempt to terminate a thread-local capture sequence from another thread"),
-    HS_ERROR(cudaErrorUnknown, "unknown error")};
+    {cudaSuccess, "no error"},
+    {cudaErrorInvalidValue, "invalid argument"},
+    {cudaErrorMemoryAllocation, "out of memory"},
+    {cudaErrorInvalidConfiguration, "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidDeviceFunction, "invalid device function"},
+    {cudaErrorInvalidDevice, "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+    {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
+    {cudaErrorNotReady, "device not ready"},
+    {cudaErrorIllegalAddress, "an illegal memory access was encountered"},
+    {cudaErrorMisalignedAddress, "misaligned address"},
+    {cudaErrorLaunchFailure, "unspecified launch failure"},
+    {cudaErrorNotSupported, "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"},
+    {cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"},
+    {cudaErrorUnknown, "unknown error"}};
 
 }  // namespace
 
-const char* cudaGetErrorName(cudaError_t error) {
-  const auto* const found = std::ranges::find(errors, error, [](const auto& each) { return each.code; });
-  return found == std::end(errors) ? "unrecognized error code" : found->name;
-}
 const char* cudaGetErrorString(cudaError_t error) {
   const auto* const found = std::ranges::find(errors, error, [](const auto& each) { return each.code; });
   return found == std::end(errors) ? "unrecognized error code" : found->text;

@@ -171,26 +171,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   });
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  return api([&] {
-    if (!graphs.count(graph) || !count) return cudaErrorInvalidValue;
-    const size_t have = graph->nodes.size();
-    for (size_t i = 0; nodes && i < *count; ++i) nodes[i] = i < have ? &graph->nodes[i] : nullptr;
-    *count = nodes ? std::min(*count, have) : have;
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   return api([&] {
     if (!graphs.count(graph) || !executable) return cudaErrorInvalidValue;
     *executable = *executables.insert(new CUgraphExec_st{*graph}).first;
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
-  return api([&] { return executables.count(executable) && is_live(stream) ? cudaSuccess : cudaErrorInvalidValue; });
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {

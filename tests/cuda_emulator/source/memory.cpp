@@ -351,14 +351,9 @@ cudaError_t cudaFree(void* pointer) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   return api([&] {
-    void* const memory = const_cast<void*>(pointer);
-    if (where(pointer, 1) == Where::device) {
-      *attributes = {cudaMemoryTypeDevice, 0, memory, nullptr};
-    } else if (is_pinned(pointer, 1)) {
-      *attributes = {cudaMemoryTypeHost, 0, memory, memory};
-    } else {
-      *attributes = {cudaMemoryTypeUnregistered, 0, options().pageable_access ? memory : nullptr, memory};
-    }
+    attributes->type = where(pointer, 1) == Where::device ? cudaMemoryTypeDevice
+                       : is_pinned(pointer, 1)            ? cudaMemoryTypeHost
+                                                          : cudaMemoryTypeUnregistered;
     return cudaSuccess;
   });
 }
@@ -382,7 +377,6 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int) {
     return cudaSuccess;
   });
 }
-cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
 
 cudaError_t cudaFreeHost(void* pointer) {
   std::lock_guard guard(mutex());
