@@ -1,106 +1,159 @@
-// Whole models trained on the CUDA device: the losses of the CPU, and the same bits with and without a captured step.
+// Whole models trained on the CUDA device: the losses of the CPU, and the same bits with and without a captured step,
+// and with graphs of several steps that take their samples from a set on the device.
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <memory>
 
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
+#include "engine/ambient.h"
+#include "engine/autograd.h"
 #include "engine/random.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "models/train_step.h"
 #include "tests/support/emulated.h"
+#include "tests/support/rule_text.h"
 #include "tests/support/sanitized.h"
 
 namespace hs::test {
 namespace {
 
-// Digits that can be learnt: class c is a bright square at a place of its own, on noise. Epochs are all the same.
-class Squares : public BatchSource {
- public:
-  Squares(int64_t samples, int64_t batch) : samples_(samples), batch_(batch) {}
-
-  Batch next() override {
-    const int64_t count = std::min(batch_, samples_ - position_);
-    std::vector<uint8_t> pixels;
-    std::vector<int32_t> labels;
-    for (int64_t n = position_; n < position_ + count; ++n) {
-      const auto label = static_cast<int32_t>(n % 10);
-      labels.push_back(label);
-      for (int i = 0; i < 784; ++i) {
-        const bool bright = i / 28 / 5 == label / 5 + 1 && i % 28 / 5 == label % 5;
-        const uint32_t noise = random_bits({9, RandomPurpose::init, 1, 0, 0}, static_cast<uint64_t>(n * 784 + i));
-        pixels.push_back(static_cast<uint8_t>(bright ? 200 + noise % 56 : noise % 50));
-      }
-    }
-    std::vector<int32_t> samples;
-    for (int64_t n = position_; n < position_ + count; ++n) samples.push_back(static_cast<int32_t>(n));
-    const Tensor epoch = Tensor::from(std::vector<int32_t>{epoch_}, {});
-    position_ = (position_ + count) % samples_;
-    if (position_ == 0) ++epoch_;
-    return {Tensor::from(pixels, {count, 28, 28, 1}), Tensor::from(labels, {count}), Tensor::from(samples, {count}),
-            epoch};
-  }
-  int64_t samples() const override { return samples_; }
-  int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
-  PixelScale pixel_scale() const override { return {0.1307f, 0.3081f}; }
-
- private:
-  int64_t samples_, batch_, position_ = 0;
-  int32_t epoch_ = 0;
-};
-
 // The emulator and the CPU's vectors are many times slower under AddressSanitizer: there the same code runs fewer
 // steps.
 const bool is_slow = with_address_sanitizer;
 
-struct Outcome {
-  std::vector<float> weights;
-  std::vector<double> losses;  // training and test loss of each epoch
-};
-
-struct Amount {
-  int64_t samples = 22, batch = 6, epochs = 2;  // the last batch of an epoch has 4
-};
-
-Outcome train_on(Device device, const std::string& name, bool graph, const char* optimizer = "adam",
-                 Precision precision = Precision::f32, const AugmentOptions& augment = {}, const Amount& amount = {}) {
-  const auto model = make_model(name, 3);
-  ParameterArena arena(*model, device);
-  Squares training(amount.samples, amount.batch), test(std::min<int64_t>(amount.samples, 10), 10);
-  TrainConfig config;
-  config.epochs = amount.epochs;
-  const bool is_adam = optimizer == std::string("adam");
-  config.optimizer = {.name = optimizer, .learning_rate = is_adam ? 3e-3f : 0.02f};
-  config.seed = 5;
-  config.device = device;
-  config.graph = graph;
-  config.precision = precision;
-  config.augment = augment;
-  Outcome outcome;
-  for (const EpochResult& epoch : train(*model, arena, training, test, config).epochs) {
-    outcome.losses.push_back(epoch.training_loss);
-    outcome.losses.push_back(epoch.test.loss);
+// Images of 10 classes; `pixel(n, i)`: of image n.
+template <class Pixel>
+MemorySource images(const ImageShape& shape, PixelScale scale, int64_t count, const Pixel& pixel) {
+  SampleInfo info{shape, "images", {}};
+  info.classes = 10;
+  info.scale = scale;
+  std::vector<uint8_t> pixels;
+  std::vector<int32_t> labels;
+  for (int64_t n = 0; n < count; ++n) {
+    for (int64_t i = 0; i < info.image_bytes(); ++i) pixels.push_back(static_cast<uint8_t>(pixel(n, i)));
+    labels.push_back(static_cast<int32_t>(n % 10));
   }
-  outcome.weights = arena.values.to_vector<float>();
-  return outcome;
+  return {info, std::move(pixels), std::move(labels)};
+}
+
+// Digits that can be learnt: class c is a bright square at a place of its own, on noise.
+MemorySource squares(int64_t count) {
+  return images({28, 28, 1}, {0.1307f, 0.3081f}, count, [](int64_t n, int64_t i) {
+    const bool bright = i / 28 / 5 == n % 10 / 5 + 1 && i % 28 / 5 == n % 5;
+    const uint32_t noise = random_bits({9, RandomPurpose::init, 1, 0, 0}, static_cast<uint64_t>(n * 784 + i));
+    return bright ? 200 + noise % 56 : noise % 50;
+  });
+}
+
+const MemorySource digits = squares(22);
+
+struct Outcome {
+  std::vector<float> trained, statistics;
+  std::vector<double> losses;  // training and test loss of each epoch
+  std::vector<float> scales;   // of the loss, after each step
+  bool operator==(const Outcome&) const = default;
+};
+
+// A training on the device, in two epochs whose last batch is short.
+struct Run {
+  explicit Run(const char* model_ = "mnist_cnn", const MemorySource& set_ = digits) : model(model_), set(set_) {
+    config.epochs = 2;
+    config.optimizer = {.name = "adam", .learning_rate = 3e-3f};
+    config.seed = 5;
+    config.device = Device::cuda;
+  }
+
+  Outcome train() const {
+    const auto network = make_model(model, 3, sizes);
+    ParameterArena arena(*network, config.device);
+    LoaderOptions options = loading;
+    if (config.device == Device::cpu) options.device = Device::cpu;
+    const PartOfSamples few(set, 0, 10, SampleOrder::as_it_is);
+    Loader training(set, options), test(few, {.batch = 8, .shuffle = false, .device = options.device});
+    int64_t steps = 0;
+    TrainHooks hooks;
+    hooks.on_step = [&](const Progress& progress) {
+      CHECK(progress.step == steps % progress.steps_per_epoch + 1);
+      ++steps;
+    };
+    const TrainResult result = hs::train(*network, arena, training, test, config, hooks);
+    CHECK(steps == config.epochs * ((training.batches_per_epoch() + config.accumulate - 1) / config.accumulate));
+    CHECK(result.samples == config.epochs * set.info().count);
+    CHECK((result.skipped_steps > 0) == (config.scaler.initial > 0x1p20f && config.precision == Precision::f16));
+    CHECK(std::ssize(result.loss_scales) == (config.precision == Precision::f16 ? steps : 0));
+    Outcome outcome;
+    for (const EpochResult& epoch : result.epochs) {
+      outcome.losses.insert(outcome.losses.end(), {epoch.training_loss, epoch.test.loss});
+    }
+    outcome.scales = result.loss_scales;
+    const std::vector<float> values = arena.values.to_vector<float>();
+    const auto border = values.begin() + arena.statistics_size();
+    outcome.statistics.assign(values.begin(), border);
+    outcome.trained.assign(border, values.end());
+    return outcome;
+  }
+  Outcome train_on_cpu() const {
+    Run other = *this;
+    other.config.device = Device::cpu, other.config.graph = false;
+    return other.train();
+  }
+  Outcome train_captured(int64_t graph_steps = 1) const {
+    Run other = *this;
+    other.config.graph = true, other.config.graph_steps = graph_steps;
+    return other.train();
+  }
+
+  const char* model;
+  const MemorySource& set;
+  ModelSizes sizes = {};
+  LoaderOptions loading = {.batch = 6, .shuffle = false};
+  TrainConfig config;
+};
+
+// The samples lie on the device: 22 in batches of 4 are 5 whole batches and one of 2. In f16 the first steps overflow.
+Run resident(const char* model, Precision precision, bool shuffle = true, const AugmentOptions& augment = {}) {
+  Run run(model);
+  run.loading = {.batch = 4, .shuffle = shuffle, .device = Device::cuda, .cache = CacheMode::device};
+  run.config.epochs = 4;
+  run.config.optimizer = {.schedule = {.kind = ScheduleKind::cosine}};
+  run.config.precision = precision;
+  run.config.augment = augment;
+  run.config.scaler.initial = 0x1p30f;
+  return run;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double squares = 0, length = 0;
+  for (size_t i = 0; i < a.size(); ++i) squares += std::pow(double{a[i]} - b[i], 2), length += double{b[i]} * b[i];
+  return std::sqrt(squares / length);
+}
+
+// Written so that NaN fails.
+void check_losses(const Outcome& got, const Outcome& expected, double relative, double absolute = 0) {
+  REQUIRE(got.losses.size() == expected.losses.size());
+  for (size_t i = 0; i < got.losses.size(); ++i) {
+    CAPTURE(i);
+    CHECK_FALSE(!(std::fabs(got.losses[i] - expected.losses[i]) <= relative * expected.losses[i] + absolute));
+  }
 }
 
 }  // namespace
 
 TEST_CASE("training on the device follows the CPU's losses") {
-  for (const auto& [name, optimizer] :
+  for (const auto& [model, optimizer] :
        {std::pair{"mnist_cnn", "adam"}, {"mlp", "adam"}, {"mnist_cnn", "muon"}, {"mnist_cnn", "schedule-free"}}) {
-    const Outcome cpu = train_on(Device::cpu, name, false, optimizer),
-                  cuda = train_on(Device::cuda, name, false, optimizer);
-    INFO(name, ", ", optimizer);
-    REQUIRE(cuda.losses.size() == cpu.losses.size());
-    for (size_t i = 0; i < cpu.losses.size(); ++i) {
-      CAPTURE(i);
-      // f32 sums in another order, amplified by Adam, which divides by the size of the gradient.
-      CHECK(std::fabs(cuda.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
-    }
+    INFO(model, ", ", optimizer);
+    Run run(model);
+    run.config.optimizer.name = optimizer;
+    if (optimizer != std::string("adam")) run.config.optimizer.learning_rate = 0.02f;
+    const Outcome cpu = run.train_on_cpu();
+    // f32 sums in another order, amplified by Adam, which divides by the size of the gradient.
+    check_losses(run.train(), cpu, 1e-4);
     CHECK(cpu.losses.back() < 0.9 * cpu.losses.front());  // it learnt something, so the comparison means something
   }
 }
@@ -108,89 +161,41 @@ TEST_CASE("training on the device follows the CPU's losses") {
 TEST_CASE("a captured step gives the same bits as a step done as it comes") {
   for (const char* optimizer : {"sgd", "muon", "adam"}) {
     if (is_slow && optimizer != std::string("adam")) continue;  // the other tests of optimizers run these
-    const Outcome off = train_on(Device::cuda, "mnist_cnn", false, optimizer),
-                  on = train_on(Device::cuda, "mnist_cnn", true, optimizer);
-    CHECK(on.weights == off.weights);
-    CHECK(on.losses == off.losses);
+    Run run;
+    run.config.optimizer.name = optimizer;
+    CHECK((run.train_captured() == run.train()));
   }
 }
 
 // The recorded step reads samples and epoch from the device: a host value would repeat the first step's pictures.
 TEST_CASE("augmented training gives the same bits with a captured step, and other bits than without") {
-  const AugmentOptions all{.shift = 2, .rotate = 15, .cutout = 6, .flip = true};
-  const auto train_augmented = [](Device device, bool graph, const AugmentOptions& augment) {
-    return train_on(device, "mlp", graph, "adam", Precision::f32, augment);
-  };
-  const Outcome off = train_augmented(Device::cuda, false, all), on = train_augmented(Device::cuda, true, all);
-  CHECK(on.weights == off.weights);
-  CHECK(on.losses == off.losses);
-  CHECK(off.weights != train_augmented(Device::cuda, false, {}).weights);
-  const Outcome cpu = train_augmented(Device::cpu, false, all);
-  for (size_t i = 0; i < cpu.losses.size(); ++i) CHECK(std::fabs(on.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
-}
-
-// 22 samples in batches of 4: an epoch has 5 whole batches and one of 2.
-Outcome train_resident(const char* name, Precision precision, bool graph, int64_t graph_steps, bool shuffle = true,
-                       const AugmentOptions& augment = {}) {
-  Squares digits(22, 22);
-  const Batch all = digits.next();
-  SampleInfo info;
-  info.rows = info.columns = 28;
-  info.channels = 1;
-  info.classes = 10;
-  info.scale = digits.pixel_scale();
-  const MemorySource set(info, all.images.to_vector<uint8_t>(), all.labels.to_vector<int32_t>());
-  const auto model = make_model(name, 3);
-  ParameterArena arena(*model, Device::cuda);
-  Loader training(set, {.batch = 4, .shuffle = shuffle, .device = Device::cuda, .cache = CacheMode::device});
-  TrainConfig config;
-  config.epochs = 4;
-  config.seed = 5;
-  config.device = Device::cuda;
-  config.graph = graph;
-  config.graph_steps = graph_steps;
-  config.precision = precision;
-  config.augment = augment;
-  config.optimizer.schedule.kind = ScheduleKind::cosine;
-  config.scaler = {.initial = 0x1p30f};  // the first steps overflow, and are skipped
-  Outcome outcome;
-  std::vector<int64_t> steps;
-  TrainHooks hooks;
-  hooks.on_step = [&](const Progress& progress) { steps.push_back(progress.step); };
-  const TrainResult result = train(*model, arena, training, training, config, hooks);
-  for (const EpochResult& epoch : result.epochs) {
-    outcome.losses.push_back(epoch.training_loss);
-    outcome.losses.push_back(epoch.test.loss);
-  }
-  for (const float scale : result.loss_scales) outcome.losses.push_back(scale);
-  CHECK(result.loss_scales.size() == (precision == Precision::f16 ? 24u : 0u));
-  CHECK((result.skipped_steps > 0) == (precision == Precision::f16));
-  CHECK(result.samples == 4 * 22);
-  CHECK(steps.size() == 24);
-  for (size_t i = 0; i < steps.size(); ++i) CHECK(steps[i] == static_cast<int64_t>(i % 6 + 1));
-  outcome.weights = arena.values.to_vector<float>();
-  return outcome;
+  Run run("mlp");
+  const Outcome plain = run.train();
+  run.config.augment = {.shift = 2, .rotate = 15, .cutout = 6, .flip = true};
+  const Outcome off = run.train();
+  CHECK((run.train_captured() == off));
+  CHECK(off.trained != plain.trained);
+  check_losses(off, run.train_on_cpu(), 1e-4);
 }
 
 TEST_CASE("graphs of several steps, which gather and log by themselves, give the bits of one step at a time") {
-  const AugmentOptions augment{.shift = 2, .flip = true};
   for (const Precision precision : {Precision::f32, Precision::f16}) {
     CAPTURE(hs::name(precision));
-    const Outcome off = train_resident("mnist_cnn", precision, false, 1);
-    CHECK(train_resident("mnist_cnn", precision, true, 1).weights == off.weights);
-    for (const int64_t steps : {2, 5}) {  // two groups and two steps in an epoch, or one and one
-      if (is_slow && (steps == 2) == (precision == Precision::f16)) continue;
+    const Run run = resident("mnist_cnn", precision);
+    const Outcome off = run.train();
+    for (const int64_t steps : {1, 2, 5}) {  // two groups and two steps in an epoch, or one and one
+      if (is_slow && steps > 1 && (steps == 2) == (precision == Precision::f16)) continue;
       CAPTURE(steps);
-      const Outcome grouped = train_resident("mnist_cnn", precision, true, steps);
-      CHECK(grouped.weights == off.weights);
-      CHECK(grouped.losses == off.losses);
+      CHECK((run.train_captured(steps) == off));
     }
   }
   for (const bool shuffle : {true, false}) {
-    const Outcome off = train_resident("mlp", Precision::bf16, false, 1, shuffle, augment);
-    CHECK(train_resident("mlp", Precision::bf16, true, 3, shuffle, augment).weights == off.weights);
+    const Run run = resident("mlp", Precision::bf16, shuffle, {.shift = 2, .flip = true});
+    CHECK((run.train_captured(3) == run.train()));
   }
-  CHECK_THROWS_WITH_AS(train_resident("mlp", Precision::f32, false, 2),
+  Run without_graph = resident("mlp", Precision::f32);
+  without_graph.config.graph_steps = 2;
+  CHECK_THROWS_WITH_AS(without_graph.train(),
                        "graph of 2 steps: needs a graph, the training set on the device (cache device) and no "
                        "accumulation",
                        Error);
@@ -198,86 +203,124 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
 
 #ifdef HALFSTEP_TEST_EMULATED
 TEST_CASE("the host may be many graphs of steps ahead of the device") {
-  SampleInfo info;
-  info.rows = info.columns = info.channels = 1;
-  info.classes = 10;
-  std::vector<uint8_t> pixels(40);
-  std::vector<int32_t> labels(pixels.size());
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    pixels[i] = static_cast<uint8_t>(6 * i);
-    labels[i] = static_cast<int32_t>(i % 10);
-  }
-  const MemorySource set(info, pixels, labels), few(info, {0}, {0});
-  const auto weights = [&](int64_t graph_steps) {
-    const auto model = make_model("mlp", 3, {1, 1, 1, 10});
-    ParameterArena arena(*model, Device::cuda);
-    Loader training(set, {.batch = 1, .device = Device::cuda, .cache = CacheMode::device});
-    Loader test(few, {.batch = 1, .device = Device::cuda});
-    TrainConfig config;
-    config.epochs = 1;
-    config.device = Device::cuda;
-    config.graph = true;
-    config.graph_steps = graph_steps;
-    train(*model, arena, training, test, config);
-    return arena.values.to_vector<float>();
-  };
-  const std::vector<float> expected = weights(1);
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-  for (const uint64_t seed : {1, 2, 3}) {
-    emulator::options().seed = seed;
-    emulator::reset();
-    CHECK(weights(2) == expected);
-  }
+  const MemorySource set = images({1, 1, 1}, {}, 40, [](int64_t n, int64_t) { return 6 * n; });
+  Run run("mlp", set);
+  run.sizes = {1, 1, 1, 10};
+  run.loading = {.batch = 1, .device = Device::cuda, .cache = CacheMode::device};
+  run.config.epochs = 1;
+  const Outcome expected = run.train_captured();
+  for_each_delay(3, [&] { CHECK((run.train_captured(2) == expected)); });
 }
 
 // A device loads a kernel at its first launch, which a capture may not allow: the step that runs before it launches
 // all.
 TEST_CASE("no kernel is launched for the first time in a capture") {
-  for (const char* model : {"mnist_cnn", "mlp"}) {
-    for (const int64_t steps : {1, 3}) {
-      if (steps == 1 && model == std::string("mnist_cnn")) continue;  // has no other kernels
-      const Emulator as_in_a_new_process;
-      train_resident(model, Precision::f16, true, steps, true, {.shift = 2});
-      const std::vector<std::string> first = emulator::take_first_launches_in_captures();
-      INFO(model, ", graphs of ", steps, " steps: ", fmt::format("{}", fmt::join(first, ", ")));
-      CHECK(first.empty());
-    }
+  for (const auto& [model, steps] : {std::pair{"mnist_cnn", 3}, {"mlp", 1}, {"mlp", 3}}) {
+    const Emulator as_in_a_new_process;
+    resident(model, Precision::f16, true, {.shift = 2}).train_captured(steps);
+    const std::vector<std::string> first = emulator::take_first_launches_in_captures();
+    INFO(model, ", graphs of ", steps, " steps: ", fmt::format("{}", fmt::join(first, ", ")));
+    CHECK(first.empty());
   }
 }
 #endif
 
-TEST_CASE("training twice gives the same bits") {
-  CHECK(train_on(Device::cuda, "mlp", true).weights == train_on(Device::cuda, "mlp", true).weights);
-}
-
 TEST_CASE("mixed precision on the device learns as f32 does, with the same bits captured or not") {
-  const Outcome f32 = train_on(Device::cuda, "mnist_cnn", false);
+  Run run;
+  const Outcome f32 = run.train();
   for (const Precision precision : {Precision::tf32, Precision::f16, Precision::bf16}) {
     CAPTURE(hs::name(precision));
-    const Outcome off = train_on(Device::cuda, "mnist_cnn", false, "adam", precision),
-                  on = train_on(Device::cuda, "mnist_cnn", true, "adam", precision);
-    CHECK(on.weights == off.weights);
-    CHECK(off.weights != f32.weights);
-    for (size_t i = 0; i < f32.losses.size(); ++i) {
-      CHECK(std::fabs(off.losses[i] - f32.losses[i]) <= 0.05 * f32.losses[i] + 0.02);
-    }
+    run.config.precision = precision;
+    const Outcome off = run.train();
+    CHECK((run.train_captured() == off));
+    CHECK(off.trained != f32.trained);
+    check_losses(off, f32, 0.05, 0.02);
   }
 }
 
 // In f16 both convolutions of mnist_cnn are fused kernels on the device; the CPU has its own.
 TEST_CASE("over 200 steps in f16 the device follows the CPU, with fused convolutions") {
-  const Amount amount{.samples = 8, .batch = 2, .epochs = is_slow ? 5 : 50};
-  const auto run = [&](Device device) {
-    return train_on(device, "mnist_cnn", device == Device::cuda, "adam", Precision::f16, {}, amount);
-  };
-  const Outcome cpu = run(Device::cpu), cuda = run(Device::cuda);
-  REQUIRE(cuda.losses.size() == cpu.losses.size());
-  for (size_t i = 0; i < cpu.losses.size(); ++i) {
-    CAPTURE(i);
-    CHECK(std::fabs(cuda.losses[i] - cpu.losses[i]) <= 0.05 * cpu.losses[i] + 0.02);
-  }
+  const MemorySource eight = squares(8);
+  Run run("mnist_cnn", eight);
+  run.loading.batch = 2;
+  run.config.epochs = is_slow ? 5 : 50;
+  run.config.precision = Precision::f16;
+  const Outcome cpu = run.train_on_cpu();
+  check_losses(run.train_captured(), cpu, 0.05, 0.02);
   CHECK(cpu.losses.back() < (is_slow ? 1 : 0.5) * cpu.losses.front());
+}
+
+TEST_CASE("resnet8 on the device follows the CPU, and a captured step gives the bits of one that is not") {
+  const MemorySource noise = images({8, 8, 3}, {0.5f, 0.25f}, 16, [](int64_t n, int64_t i) {
+    return random_bits({4, RandomPurpose::synthetic, 1, 0, 0}, static_cast<uint64_t>(n * 192 + i)) >> 24;
+  });
+  Run run("resnet8", noise);
+  run.sizes = {.rows = 8, .columns = 8, .channels = 3};
+  run.loading = {.batch = 4, .seed = 2, .device = Device::cuda};
+  run.config.optimizer = {.name = "nesterov", .learning_rate = 0.02f, .weight_decay = 1e-3f, .decay_vectors = false};
+  run.config.accumulate = 2;
+  run.config.scaler.initial = 1024;
+  const Outcome cpu = run.train_on_cpu(), cuda = run.train_captured();
+  CHECK(cpu.losses[2] < cpu.losses[0]);
+  run.config.precision = Precision::f16;
+  const Outcome f16 = run.train_captured();
+  CHECK((f16 == run.train()));
+  CHECK(f16.trained != cuda.trained);
+  for (const auto& [got, tolerance] : {std::pair{cuda, 1e-4}, {f16, 0.05}}) {
+    CHECK_FALSE(!(distance(got.trained, cpu.trained) <= tolerance));
+    CHECK_FALSE(!(distance(got.statistics, cpu.statistics) <= tolerance));
+    check_losses(got, cpu, tolerance);
+  }
+}
+
+TEST_CASE("char_gpt: graphs of two steps, and of what is left of an epoch, give the bits of steps done as they come") {
+  const MemorySource text = rule_text(7, 8);  // batches of 2: three whole ones, and one of 1
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    CAPTURE(hs::name(precision));
+    Run run("char_gpt", text);
+    run.sizes = {1, 9, 1, rule_symbols, 1, InputKind::tokens, 32, 2};
+    run.loading = {.batch = 2, .device = Device::cuda, .cache = CacheMode::device};
+    run.config.optimizer = {.name = "adamw", .weight_decay = 0.1f, .decay_vectors = false, .clip = 1};
+    run.config.precision = precision;
+    CHECK((run.train_captured(2) == run.train()));
+  }
+}
+
+// Twice: the second time, buffers hold the gradients of the first.
+TEST_CASE("char_gpt on the device has the CPU's loss and gradients") {
+  const MemorySource set = rule_text(3, 12);
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    CAPTURE(std::string(name(precision)));
+    const AmbientScope scope;
+    ambient().recording = true;
+    std::vector<std::vector<float>> expected;
+    double expected_loss = 0;
+    for (const Device device : {Device::cpu, Device::cuda}) {
+      const auto model = make_model("char_gpt", 3, {1, 13, 1, rule_symbols, 1, InputKind::tokens, 32, 2});
+      ParameterArena arena(*model, device);
+      Loader loader(set, {.batch = 3, .device = device});
+      const Autocast amp(precision, arena);
+      const auto [tokens, labels] = prepare(InputKind::tokens, loader.next(), {});
+      Tensor loss;
+      for (int step = 0; step < 2; ++step) {
+        arena.zero_gradients();
+        loss = softmax_cross_entropy(model->forward(tokens), labels);
+        backward(loss);
+      }
+      if (device == Device::cpu) expected_loss = loss.item();
+      const double tolerance = precision == Precision::f32 ? 2e-6 : 2e-2;
+      CHECK_FALSE(!(std::fabs(loss.item() - expected_loss) <= tolerance));
+      for (size_t p = 0; p < arena.parameters().size(); ++p) {
+        const std::vector<float> got = arena.parameters()[p].value->grad().to_vector<float>();
+        if (device == Device::cpu) {
+          expected.push_back(got);
+          continue;
+        }
+        CAPTURE(arena.parameters()[p].name);
+        CHECK_FALSE(!(distance(got, expected[p]) <= tolerance));
+      }
+    }
+  }
 }
 
 }  // namespace hs::test

@@ -47,5 +47,29 @@ class Emulator {
   emulator::Options before_ = emulator::options();
 };
 
+// Calls body() with streams that run late, in as many random orders, and wants no report.
+template <class Body>
+void for_each_delay(uint64_t orders, const Body& body) {
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+  for (uint64_t seed = 1; seed <= orders; ++seed) {
+    CAPTURE(seed);
+    emulator::options().seed = seed;
+    emulator::reset();
+    body();
+    CHECK(emulator::take_reports().empty());
+  }
+}
+
+}  // namespace hs::test
+#else
+namespace hs::test {
+
+// On a device streams are as late as they are.
+template <class Body>
+void for_each_delay(uint64_t, const Body& body) {
+  body();
+}
+
 }  // namespace hs::test
 #endif
