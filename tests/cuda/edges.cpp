@@ -113,10 +113,7 @@ TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, a
 }
 
 TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes last") {
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator emulator;
-  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
-#endif
+  const EveryOrder in_every_order;
   for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
     Numbers expected(static_cast<size_t>(shape.back()));
@@ -129,22 +126,29 @@ TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes
   }
 }
 
+// The tensors that `compute(device)` returns, of the device against the CPU's.
+template <class Compute>
+void check_against_cpu(double relative, const Compute& compute) {
+  const std::vector<Tensor> expected = compute(Device::cpu), got = compute(Device::cuda);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Comparison result = compare(to_numbers(got[i].to(Device::cpu)), to_numbers(expected[i]), {2e-6, relative, 0});
+    INFO("result ", i, ": ", result.summary);
+    CHECK(result.passed);
+  }
+}
+
 TEST_CASE(
     "batch_norm2d joins the statistics of all groups of rows, and its gradients' sums, whichever block comes last") {
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator emulator;
-  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
-#endif
+  const EveryOrder in_every_order;
   for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
     const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2);
-    const auto results = [&](Device device) {
+    check_against_cpu(1e-5, [&](Device device) {
       const Tensor scale = Tensor::from(std::vector<float>(static_cast<size_t>(shape.back()), 2), {shape.back()}),
                    in = x.to(device), factor = scale.to(device);
       Tensor mean = factor.empty_like(), variance = factor.empty_like(), dx = in.empty_like(),
-             dscale = factor.empty_like(), dshift = factor.empty_like();
+             dscale = factor.empty_like(), dshift = factor.empty_like(), none;
       batch_norm2d_statistics({in, mean, variance});
-      Tensor none;
       batch_norm2d_backward({in,
                              factor,
                              mean,
@@ -161,18 +165,8 @@ TEST_CASE(
                              none,
                              none,
                              none});
-      std::vector<Numbers> numbers;
-      for (const Tensor& tensor : {mean, variance, dx, dscale, dshift}) {
-        numbers.push_back(to_numbers(tensor.to(Device::cpu)));
-      }
-      return numbers;
-    };
-    const auto expected = results(Device::cpu), got = results(Device::cuda);
-    for (size_t i = 0; i < got.size(); ++i) {
-      const Comparison result = compare(got[i], expected[i], {2e-6, 1e-5, 0});
-      INFO("result ", i, ": ", result.summary);
-      CHECK(result.passed);
-    }
+      return std::vector<Tensor>{mean, variance, dx, dscale, dshift};
+    });
   }
 }
 
@@ -260,29 +254,18 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
 }
 
 TEST_CASE("layer_norm and the loss add up what all blocks have summed, whichever comes last; rows longer than a warp") {
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator emulator;
-  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
-#endif
+  const EveryOrder in_every_order;
   for (const Shape& shape : {Shape{700, 20}, {150, 33}, {140, 160}}) {
     INFO(shape.to_string());
     const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2), scale = noise({shape.back()}, 3);
-    const auto results = [&](Device device) {
+    check_against_cpu(2e-5, [&](Device device) {
       const Tensor in = x.to(device), factor = scale.to(device), gradient = dy.to(device);
       Tensor y = in.empty_like(), dx = in.empty_like(), dscale = factor.empty_like(), dshift = factor.empty_like();
       Tensor rows = Tensor::empty({shape[0], 2}, DType::f32, device);
       layer_norm_forward({in, factor, factor, 1e-5, rows, y});
       layer_norm_backward({in, factor, rows, gradient, false, dx, dscale, dshift});
-      std::vector<Numbers> numbers;
-      for (const Tensor& tensor : {y, dx, dscale, dshift}) numbers.push_back(to_numbers(tensor.to(Device::cpu)));
-      return numbers;
-    };
-    const auto expected = results(Device::cpu), got = results(Device::cuda);
-    for (size_t i = 0; i < got.size(); ++i) {
-      const Comparison result = compare(got[i], expected[i], {2e-6, 2e-5, 0});
-      INFO("result ", i, ": ", result.summary);
-      CHECK(result.passed);
-    }
+      return std::vector<Tensor>{y, dx, dscale, dshift};
+    });
   }
   check_softmax(noise({700, 10}, 4), std::vector<int32_t>(700, 3), DType::f32);
 }

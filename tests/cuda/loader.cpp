@@ -11,8 +11,6 @@
 namespace hs::test {
 namespace {
 
-const DeviceRuntime& cuda() { return runtime(Device::cuda); }
-
 // Batches are copied behind each other on the compute stream, and only the end is looked at: wrong batches of
 // `batches`.
 int wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& options, int batches) {
@@ -48,20 +46,13 @@ int wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& o
 TEST_CASE("no kernel sees a wrong sample, however late the streams are") {
   const SampleInfo info = info_for(23, {4, 3, 1});
   const TestSource source(info);
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-#endif
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
-#ifdef HALFSTEP_TEST_EMULATED
-    emulator::options().seed = seed;
-    emulator::reset();
-#endif
+  uint64_t seed = 0;
+  for_each_delay(10, [&] {
+    ++seed;
     for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
       for (const int64_t workers : {0, 1, 3}) {
         for (const int64_t prefetch : {0, 1, 2}) {
           for (const bool pin : {true, false}) {
-            CAPTURE(seed);
             CAPTURE(static_cast<int>(cache));
             CAPTURE(workers);
             CAPTURE(prefetch);
@@ -79,10 +70,7 @@ TEST_CASE("no kernel sees a wrong sample, however late the streams are") {
         }
       }
     }
-  }
-#ifdef HALFSTEP_TEST_EMULATED
-  CHECK(emulator::take_reports().empty());
-#endif
+  });
 }
 
 TEST_CASE("slow producers, and images of every width that the gather kernel treats differently") {
@@ -102,22 +90,17 @@ TEST_CASE("slow producers, and images of every width that the gather kernel trea
 TEST_CASE("destroyed, or sent elsewhere, while copies and kernels are under way") {
   const SampleInfo info = info_for(37, {4, 4, 1});
   const TestSource source(info);
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-#endif
-  for (int i = 0; i < 150; ++i) {
-    const LoaderOptions options{
-        .batch = 5, .device = Device::cuda, .prefetch = i % 4, .workers = i % 3, .pin = i % 2 == 0};
-    Loader loader(source, options);
-    CHECK(wrong_batches(loader, info, options, i % 5) == 0);
-    loader.seek(i, i % 37);
-    CHECK(wrong_batches(loader, info, options, i % 3) == 0);
-  }
-  cuda().synchronize();
-#ifdef HALFSTEP_TEST_EMULATED
-  CHECK(emulator::take_reports().empty());
-#endif
+  for_each_delay(1, [&] {
+    for (int i = 0; i < 150; ++i) {
+      const LoaderOptions options{
+          .batch = 5, .device = Device::cuda, .prefetch = i % 4, .workers = i % 3, .pin = i % 2 == 0};
+      Loader loader(source, options);
+      CHECK(wrong_batches(loader, info, options, i % 5) == 0);
+      loader.seek(i, i % 37);
+      CHECK(wrong_batches(loader, info, options, i % 3) == 0);
+    }
+    runtime(Device::cuda).synchronize();
+  });
 }
 
 TEST_CASE("an upload does not overwrite a freed block that queued kernels still read") {
@@ -125,15 +108,7 @@ TEST_CASE("an upload does not overwrite a freed block that queued kernels still 
   {
     const SampleInfo info = info_for(8, {4, 3, 1});
     const TestSource source(info);
-#ifdef HALFSTEP_TEST_EMULATED
-    const Emulator fresh;
-    emulator::options().delay_streams = true;
-#endif
-    for (uint64_t seed = 1; seed <= 20; ++seed) {
-#ifdef HALFSTEP_TEST_EMULATED
-      emulator::options().seed = seed;
-      emulator::reset();
-#endif
+    for_each_delay(20, [&] {
       const std::vector<uint8_t> sevens(304, 7);  // as many bytes as a slot has
       Tensor old = Tensor::from(sevens, {304}).to(Device::cuda), result = old.empty_like();
       for (int i = 0; i < 5; ++i) result.copy_from(old);
@@ -143,7 +118,7 @@ TEST_CASE("an upload does not overwrite a freed block that queued kernels still 
       const Batch batch = loader.next();
       CHECK(batch.labels.raw_data() == block);
       CHECK(result.to_vector<uint8_t>() == sevens);
-    }
+    });
   }
   release_cached_memory(Device::cuda);
   release_cached_memory(Device::cpu);
@@ -189,16 +164,8 @@ TEST_CASE("training: the same bits for every way to load, captured or not, and w
 }
 
 TEST_CASE("a capture while workers upload: delayed streams, the same bits") {
-#ifdef HALFSTEP_TEST_EMULATED
   const std::vector<float> expected = weights_after_training({}, false, 1);
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
-    emulator::options().seed = seed;
-    emulator::reset();
-    CHECK(weights_after_training({.prefetch = 2, .workers = 2}, true, 1) == expected);
-  }
-#endif
+  for_each_delay(4, [&] { CHECK(weights_after_training({.prefetch = 2, .workers = 2}, true, 1) == expected); });
 }
 
 }  // namespace hs::test

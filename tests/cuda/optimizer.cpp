@@ -112,11 +112,7 @@ TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, schedul
 }
 
 TEST_CASE("a step begun in the last block that measures has the bits of one begun after it") {
-#ifdef HALFSTEP_TEST_EMULATED
-  // Whatever block comes last, and though no block sees what another has not published.
-  const Emulator emulator;
-  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
-#endif
+  const EveryOrder in_every_order;
   const GradScalerConfig scaling{.enabled = true, .initial = 4, .smallest = 2, .growth_interval = 2};
   const StepRule rule{0.9f, 0.999f, 0.5f, {ScheduleKind::cosine, 1, 4}, scaling};
   for (const int64_t size : {1, 5000, 70001}) {

@@ -268,36 +268,27 @@ bool loader_run(Missing missing) {
 TEST_CASE("uploads beside the kernels: right with every event wait, wrong without one") {
   CHECK(loader_run(Missing::nothing));
 #ifdef HALFSTEP_TEST_EMULATED
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
   int wrong[4] = {};
-  for (uint64_t seed = 1; seed <= 50; ++seed) {
-    emulator::options().seed = seed;
-    emulator::reset();
+  for_each_delay(50, [&] {
     for (int missing = 0; missing < 4; ++missing) wrong[missing] += !loader_run(static_cast<Missing>(missing));
-  }
+  });
   CHECK(wrong[0] == 0);
   for (int missing = 1; missing < 4; ++missing) {
     INFO("wait ", missing);
     CHECK(wrong[missing] >= 1);
   }
-  CHECK(emulator::take_reports().empty());
 #endif
 }
 
 #ifdef HALFSTEP_TEST_EMULATED
 TEST_CASE("child: memory that is written again after its upload" * doctest::skip()) {
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
-    emulator::options().seed = seed;
-    emulator::reset();
+  for_each_delay(20, [&] {
     std::vector<float> values = counting<float>(1000);
     Tensor x = Tensor::empty({1000}, DType::f32, Device::cuda);
     cuda().copy(x.mutable_raw_data(), values.data(), 4000, CopyDirection::to_device);
     values.assign(1000, -1);
     CHECK(x.to_vector<float>() == counting<float>(1000));
-  }
+  });
 }
 
 TEST_CASE("a device that reads the host's memory by itself does it before a copy returns") {
@@ -314,24 +305,11 @@ TEST_CASE("ops follow one another on the compute stream, whatever the delays") {
     return x.to_vector<float>();
   };
   const auto expected = work();
-#ifdef HALFSTEP_TEST_EMULATED
-  const Emulator fresh;
-  emulator::options().delay_streams = true;
-  for (const bool cached : {false, true}) {
-    for (uint64_t seed = 1; seed <= 10; ++seed) {
-      emulator::options().seed = seed;
-      emulator::reset();
-      if (cached) {
-        const Caching caching;
-        CHECK(work() == expected);
-      } else {
-        CHECK(work() == expected);
-      }
-    }
-  }
-#else
-  CHECK(work() == expected);
-#endif
+  for_each_delay(10, [&] { CHECK(work() == expected); });
+  for_each_delay(10, [&] {
+    const Caching caching;
+    CHECK(work() == expected);
+  });
 }
 
 }  // namespace hs::test

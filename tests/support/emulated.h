@@ -61,11 +61,21 @@ void for_each_delay(uint64_t orders, const Body& body) {
   }
 }
 
+// While it lives, no order of threads and blocks may change a result, and no block sees what another has not published.
+struct EveryOrder {
+  EveryOrder() {
+    emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
+  }
+  const Emulator fresh;
+};
+
 }  // namespace hs::test
 #else
 namespace hs::test {
 
-// On a device streams are as late as they are.
+// A device has one order, and its streams are as late as they are.
+struct [[maybe_unused]] EveryOrder {};
+
 template <class Body>
 void for_each_delay(uint64_t, const Body& body) {
   body();
