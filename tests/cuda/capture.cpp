@@ -16,19 +16,12 @@
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "tests/support/checks.h"
 #include "tests/support/emulated.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs::test {
 namespace {
-
-Tensor numbers(const Shape& shape, uint32_t which) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < shape.size(); ++i) {
-    values.push_back(2 * to_unit_float(random_bits({11, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i))) -
-                     1);
-  }
-  return Tensor::from(values, shape).to(Device::cuda);
-}
 
 // A training step in which everything that changes is on the device: dropout by the step counter, and Adam.
 class Step : public Module {
@@ -71,8 +64,8 @@ class Step : public Module {
  private:
   Tensor forward(const Tensor& x) override { return linear(x, weight_, bias_); }
 
-  Tensor weight_ = numbers({12, 5}, 2).to(Device::cpu), bias_ = numbers({5}, 3).to(Device::cpu);
-  Tensor x_ = numbers({8, 12}, 1), total_ = Tensor::zeros({}, DType::f32, Device::cuda);
+  Tensor weight_ = random_tensor({12, 5}, 2), bias_ = random_tensor({5}, 3);
+  Tensor x_ = random_tensor({8, 12}, 1).to(Device::cuda), total_ = Tensor::zeros({}, DType::f32, Device::cuda);
   Tensor one_ = Tensor::from(std::vector<float>{1}, {}).to(Device::cuda);
   Tensor labels_ = Tensor::from(std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}, {8}).to(Device::cuda);
   std::unique_ptr<ParameterArena> arena_;
@@ -96,13 +89,13 @@ TEST_CASE("the work is done once as it is, once to be captured, and from then on
   CapturedWork work(Device::cuda);
   int done = 0;
   for (int i = 1; i <= 5; ++i) {
-    const uint64_t calls = add_forward.variants()->calls + add_forward.variants()->next->calls;
+    const uint64_t calls = calls_of(add_forward);
     work.run([&] {
       ++done;
       accumulate(relu(x), sum);
     });
     CHECK(done == std::min(i, 2));
-    CHECK(add_forward.variants()->calls + add_forward.variants()->next->calls - calls == (i <= 2 ? 1u : 0u));
+    CHECK(calls_of(add_forward) - calls == (i <= 2 ? 1u : 0u));
     const auto n = static_cast<float>(i);
     CHECK(sum.to_vector<float>() == std::vector<float>{n, 0, 3 * n});
   }

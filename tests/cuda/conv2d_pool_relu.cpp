@@ -9,13 +9,11 @@
 #include <string>
 
 #include "engine/ambient.h"
-#include "engine/random.h"
 #include "kernels/cast/cast.h"
-#include "kernels/examples/op_table.h"
+#include "tests/support/checks.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs::test {
-using namespace examples;
-
 namespace {
 
 struct Convolution {
@@ -25,25 +23,18 @@ struct Convolution {
   bool pools = true;  // else it is conv2d
 };
 
-// Integers from -3 to 3: sums are exact, and equal values in a window are common.
-Tensor integers(const Shape& shape, uint32_t purpose) {
-  std::vector<float> values(static_cast<size_t>(shape.size()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(random_bits({7, RandomPurpose::init, purpose, 3, 0}, i) % 7) - 3;
-  }
-  return Tensor::from(values, shape);
-}
-
+// Of whole numbers, so that sums are exact, and equal values in a window are common.
 using Results = std::array<Tensor, 4>;  // y and the gradients of x, weight and bias, on the CPU in f32
 
 Results run(const Convolution& c, Device device, DType dtype, const DropoutRule& dropped = {}) {
   const Conv2dOptions& o = c.options;
-  Tensor leaves[] = {integers(c.x, 1).to(device), integers({o.kernel_h * o.kernel_w * c.x[3], c.OC}, 2).to(device),
-                     integers({c.OC}, 3).to(device)};
+  Tensor leaves[] = {whole_numbers(c.x, 1).to(device),
+                     whole_numbers({o.kernel_h * o.kernel_w * c.x[3], c.OC}, 2).to(device),
+                     whole_numbers({c.OC}, 3).to(device)};
   for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
   const Tensor x = cast(leaves[0], dtype), w = cast(leaves[1], dtype), b = cast(leaves[2], dtype);
   const Tensor y = c.pools ? conv2d_pool_relu(x, w, b, o, dropped) : conv2d(x, w, b, o);
-  backward(y, cast(integers(y.shape(), 4).to(device), dtype));
+  backward(y, cast(whole_numbers(y.shape(), 4).to(device), dtype));
   Results results = {cast(y.detach(), DType::f32).to(Device::cpu)};
   for (size_t i = 0; i < 3; ++i) results[i + 1] = leaves[i].grad().to(Device::cpu);
   return results;
@@ -59,21 +50,16 @@ void check_equal(const Results& got, const Results& expected, DType dtype) {
 }
 
 struct Force {
-  explicit Force(const char* variant) { set(variant); }
-  ~Force() { set(nullptr); }
-  static void set(const char* variant) {
-    conv2d_pool_relu_forward.force(variant);
-    conv2d_pool_relu_backward.force(variant);
-  }
+  explicit Force(const char* variant)
+      : forward(conv2d_pool_relu_forward, variant), backward(conv2d_pool_relu_backward, variant) {}
+  const ForcedVariant forward, backward;
 };
 
 // By the plain sums, which are exact on integers.
 Results run_on_cpu(const Convolution& c) {
   const Force direct("direct");
-  conv2d_forward.force("direct"), conv2d_backward.force("direct");
-  Results results = run(c, Device::cpu, DType::f32);
-  conv2d_forward.force(nullptr), conv2d_backward.force(nullptr);
-  return results;
+  const ForcedVariant forward(conv2d_forward, "direct"), backward(conv2d_backward, "direct");
+  return run(c, Device::cpu, DType::f32);
 }
 
 // The variants that ran since the last question, as "mma" or "mma and direct".
@@ -86,17 +72,6 @@ std::string variants_that_ran(const KernelSlot& slot) {
   }
   return names;
 }
-
-uint64_t calls_of(const KernelSlot& slot) {
-  uint64_t calls = 0;
-  for (const VariantBase* v = slot.variants(); v; v = v->next) calls += v->calls;
-  return calls;
-}
-
-struct FuseScope {
-  explicit FuseScope(bool fuse) { ambient().fuse = fuse; }
-  const AmbientScope scope;
-};
 
 }  // namespace
 
@@ -178,12 +153,13 @@ TEST_CASE("a second backward pass adds to the gradients") {
   for (const auto& [c, dtype] : layers) {
     const AmbientScope scope;
     ambient().autocast = dtype;
-    Tensor weight = integers({9 * c.x[3], c.OC}, 2).to(Device::cuda), bias = integers({c.OC}, 3).to(Device::cuda);
+    Tensor weight = whole_numbers({9 * c.x[3], c.OC}, 2).to(Device::cuda),
+           bias = whole_numbers({c.OC}, 3).to(Device::cuda);
     weight.set_requires_grad(true), bias.set_requires_grad(true);
     Numbers once[2];
     for (const bool second : {false, true}) {
-      const Tensor y = conv2d_pool_relu(integers(c.x, 1).to(Device::cuda), weight, bias);
-      backward(y, cast(integers(y.shape(), 4).to(Device::cuda), y.dtype()));
+      const Tensor y = conv2d_pool_relu(whole_numbers(c.x, 1).to(Device::cuda), weight, bias);
+      backward(y, cast(whole_numbers(y.shape(), 4).to(Device::cuda), y.dtype()));
       const Numbers now[2] = {to_numbers(weight.grad().to(Device::cpu)), to_numbers(bias.grad().to(Device::cpu))};
       for (size_t i = 0; i < 2; ++i) {
         if (second) {
@@ -216,9 +192,8 @@ TEST_CASE("dropout in the kernel has the bits of dropout behind it, forward and 
         const uint64_t before = calls_of(dropout_mask);
         const Results inside = run(c, Device::cuda, dtype, rule);
         CHECK(calls_of(dropout_mask) == before);
-        dropout_mask.force("simple");
+        const ForcedVariant simple(dropout_mask, "simple");
         const Results behind = run(c, Device::cuda, dtype, rule);
-        dropout_mask.force(nullptr);
         CHECK(calls_of(dropout_mask) == before + 2);
         for (size_t i = 0; i < inside.size(); ++i) {
           INFO("result ", i);
@@ -233,7 +208,8 @@ TEST_CASE("dropout in the kernel has the bits of dropout behind it, forward and 
 TEST_CASE("with --fuse off the three ops run, and give the same numbers where nothing is rounded") {
   const Convolution c{{2, 8, 9, 1}, 32};
   variants_that_ran(conv2d_pool_relu_forward);
-  const FuseScope off(false);
+  const AmbientScope scope;
+  ambient().fuse = false;
   const Results apart = run(c, Device::cuda, DType::f32);
   CHECK(variants_that_ran(conv2d_pool_relu_forward) == "");
   ambient().fuse = true;

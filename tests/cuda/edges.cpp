@@ -29,29 +29,13 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "tests/support/checks.h"
 #include "tests/support/emulated.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs::test {
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
-uint32_t random_number(uint32_t which, int64_t i) {
-  return random_bits({7, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i));
-}
-// Uniform in [low, high).
-Tensor noise(const Shape& shape, uint32_t which, float low = -1, float high = 1) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < shape.size(); ++i) {
-    values.push_back(low + (high - low) * to_unit_float(random_number(which, i)));
-  }
-  return Tensor::from(values, shape);
-}
-// Whole numbers from -4 to 4: their sums are exact.
-Tensor whole(const Shape& shape, uint32_t which) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < shape.size(); ++i) values.push_back(static_cast<float>(random_number(which, i) % 9) - 4);
-  return Tensor::from(values, shape);
-}
 Tensor number(float value) { return Tensor::from(std::vector<float>{value}, {}); }
 
 // `shifted`: one element into its memory, where 16 bytes may not be read or written at once.
@@ -88,7 +72,7 @@ TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, a
        {Shape{1, 1}, {64, 10}, {5, 500}, {1000, 16}, {3000, 33}, {20001, 1}, {9000, 3}, {2, 4000}}) {
     INFO(shape.to_string());
     const auto columns = static_cast<size_t>(shape.back());
-    const Tensor x = whole(shape, 1), bias = whole({shape.back()}, 2);
+    const Tensor x = whole_numbers(shape, 1), bias = whole_numbers({shape.back()}, 2);
     Numbers biased = to_numbers(x), sums(columns), sums_and_3(columns, 3);
     for (size_t i = 0; i < biased.size(); ++i) {
       sums[i % columns] += biased[i];
@@ -117,7 +101,7 @@ TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes
   for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
     Numbers expected(static_cast<size_t>(shape.back()));
-    const Tensor x = whole(shape, 1);
+    const Tensor x = whole_numbers(shape, 1);
     for (int64_t i = 0; i < x.size(); ++i) expected[static_cast<size_t>(i % shape.back())] += x.data<float>()[i];
     for (int again = 0; again < 2; ++again) {
       const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({shape.back()}, DType::f32));
@@ -142,7 +126,7 @@ TEST_CASE(
   const EveryOrder in_every_order;
   for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
-    const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2);
+    const Tensor x = random_tensor(shape, 1, 0, 2), dy = random_tensor(shape, 2);
     check_against_cpu(1e-5, [&](Device device) {
       const Tensor scale = Tensor::from(std::vector<float>(static_cast<size_t>(shape.back()), 2), {shape.back()}),
                    in = x.to(device), factor = scale.to(device);
@@ -172,7 +156,7 @@ TEST_CASE(
 
 TEST_CASE("sums of many terms are trees: one chain of additions would be ten times outside of the tolerance") {
   const Shape shape{50000, 32};
-  const Tensor x = noise(shape, 3, 0, 1);  // all positive, so that partial sums grow
+  const Tensor x = random_tensor(shape, 3, 0, 1);  // all positive, so that partial sums grow
   Numbers columns(32), total(1);
   for (int64_t i = 0; i < x.size(); ++i) {
     const double value = x.data<float>()[i];
@@ -195,7 +179,7 @@ TEST_CASE("sum adds in the same order, aligned or not, and its gradient may begi
     sum_backward({on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx});
     CHECK(to_numbers(dx.to(Device::cpu)) == rounded_to(dtype, Numbers(4099, static_cast<float>(1.25 / 3))));
   });
-  const Tensor x = noise({50001}, 6);
+  const Tensor x = random_tensor({50001}, 6);
   CHECK(sum(on_device(x)).item() == sum(on_device(x, true)).item());
 }
 
@@ -206,7 +190,7 @@ TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the 
   for (const int64_t size : {0, 1, 3, 4, 7, 8, 9, 1023, 5003}) {
     INFO(size);
     for_each_placement([&](DType dtype, bool shifted) {
-      const Tensor x = cast(noise({size}, 8), dtype), wide = cast(x, DType::f32);
+      const Tensor x = cast(random_tensor({size}, 8), dtype), wide = cast(x, DType::f32);
       Tensor y = wide.empty_like(), y_later = wide.empty_like();
       dropout_mask({wide, 0.3, stream, {}, y});
       dropout_mask({wide, 0.3, stream, step, y_later});
@@ -257,7 +241,8 @@ TEST_CASE("layer_norm and the loss add up what all blocks have summed, whichever
   const EveryOrder in_every_order;
   for (const Shape& shape : {Shape{700, 20}, {150, 33}, {140, 160}}) {
     INFO(shape.to_string());
-    const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2), scale = noise({shape.back()}, 3);
+    const Tensor x = random_tensor(shape, 1, 0, 2), dy = random_tensor(shape, 2),
+                 scale = random_tensor({shape.back()}, 3);
     check_against_cpu(2e-5, [&](Device device) {
       const Tensor in = x.to(device), factor = scale.to(device), gradient = dy.to(device);
       Tensor y = in.empty_like(), dx = in.empty_like(), dscale = factor.empty_like(), dshift = factor.empty_like();
@@ -267,14 +252,14 @@ TEST_CASE("layer_norm and the loss add up what all blocks have summed, whichever
       return std::vector<Tensor>{y, dx, dscale, dshift};
     });
   }
-  check_softmax(noise({700, 10}, 4), std::vector<int32_t>(700, 3), DType::f32);
+  check_softmax(random_tensor({700, 10}, 4), std::vector<int32_t>(700, 3), DType::f32);
 }
 
 TEST_CASE("softmax cross entropy: a loss whose gradient was announced has the bits of one told later, and no other") {
   const Tensor labels = Tensor::from(std::vector<int32_t>{1, 0, 2}, {3}).to(Device::cuda);
   const Tensor dloss = number(0.5f).to(Device::cuda), other = number(0.5f).to(Device::cuda);
   const auto gradient = [&](const Tensor& announced, const Tensor& given) {
-    Tensor z = noise({3, 3}, 12).to(Device::cuda);
+    Tensor z = random_tensor({3, 3}, 12).to(Device::cuda);
     z.set_requires_grad(true);
     backward(softmax_cross_entropy(z, labels, announced), given);
     return z.grad().to_vector<float>();
@@ -306,7 +291,7 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
       check_softmax(Tensor::from(std::vector<float>{row[0], row[1], row[2], 4, 5, 6}, {2, 3}), {label, 1}, dtype);
     }
     for (const int32_t bad : {-1, 3, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
-      check_softmax(noise({2, 3}, 1), {1, bad}, dtype, true);
+      check_softmax(random_tensor({2, 3}, 1), {1, bad}, dtype, true);
     }
     // Fewer rows than a block of the loss has groups of lanes, and more; every number of lanes for a row; more classes
     // than lanes keep, in packs and not.
@@ -315,12 +300,13 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
       INFO(shape.to_string());
       std::vector<int32_t> labels;
       for (int64_t n = 0; n < shape[0]; ++n) {
-        labels.push_back(static_cast<int32_t>(random_number(9, n) % static_cast<uint32_t>(shape[1])));
+        labels.push_back(
+            static_cast<int32_t>(random_bits({}, static_cast<uint64_t>(n)) % static_cast<uint32_t>(shape[1])));
       }
-      check_softmax(noise(shape, 10, -8, 8), labels, dtype);
-      check_softmax(whole(shape, 11), labels, dtype);
+      check_softmax(random_tensor(shape, 10, -8, 8), labels, dtype);
+      check_softmax(whole_numbers(shape, 11), labels, dtype);
       labels.back() = static_cast<int32_t>(shape[1]);
-      check_softmax(whole(shape, 11), labels, dtype, true);
+      check_softmax(whole_numbers(shape, 11), labels, dtype, true);
     }
   }
 }
@@ -365,9 +351,10 @@ TEST_CASE("conv2d reads no pixel outside of a window: an inf reaches only the wi
   for (const int64_t C : {3, 4, 8, 12}) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       INFO(C, " channels, ", std::string(name(dtype)));
-      Tensor x = whole({1, 7, 6, C}, 1);
+      Tensor x = whole_numbers({1, 7, 6, C}, 1);
       for (int64_t i = x.size() - 6 * C; i < x.size(); ++i) x.mutable_data<float>()[i] = inf;  // the last row
-      const Tensor y = conv2d(cast(x, dtype).to(Device::cuda), cast(whole({9 * C, 8}, 2), dtype).to(Device::cuda), {});
+      const Tensor y =
+          conv2d(cast(x, dtype).to(Device::cuda), cast(whole_numbers({9 * C, 8}, 2), dtype).to(Device::cuda), {});
       const Numbers values = to_numbers(y.to(Device::cpu));  // (1, 5, 4, 8): its last row alone sees row 6
       for (size_t i = 0; i < values.size(); ++i) CHECK((i >= 4 * 4 * 8 || std::isfinite(values[i])));
     }
@@ -387,12 +374,12 @@ TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, 
   max_pool2d_backward.force("simple");
   for (const auto& [shape, window, stride] : cases) {
     const Shape pooled{shape[0], (shape[1] - window) / stride + 1, (shape[2] - window) / stride + 1, shape[3]};
-    Tensor distinct = noise(shape, 20), tied = whole(shape, 20);
+    Tensor distinct = random_tensor(shape, 20), tied = whole_numbers(shape, 20);
     for (int64_t i = 3; i < shape.size(); i += 37) tied.mutable_data<float>()[i] = nan;
     for (const Tensor& values : {distinct, tied}) {
       INFO(shape.to_string(), ", window ", window, ", stride ", stride);
       for_each_placement([&](DType dtype, bool shifted) {
-        const Tensor x = cast(values, dtype), dy = cast(noise(pooled, 21), dtype), wide = cast(x, DType::f32);
+        const Tensor x = cast(values, dtype), dy = cast(random_tensor(pooled, 21), dtype), wide = cast(x, DType::f32);
         Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = wide.empty_like();
         max_pool2d_forward({wide, window, stride, y, choice});
         max_pool2d_backward({cast(dy, DType::f32), choice, window, stride, dx});
@@ -439,7 +426,7 @@ TEST_CASE("more work than threads: the loops go round") {
   for (const bool shifted : {false, true}) {
     INFO("shifted: ", shifted);  // else a thread takes four elements at once
     const int64_t rows = most_threads * (shifted ? 1 : 4) / C + 901;
-    const Tensor x = noise({rows, C}, 1), bias = noise({C}, 2), in = on_device(x, shifted);
+    const Tensor x = random_tensor({rows, C}, 1), bias = random_tensor({C}, 2), in = on_device(x, shifted);
     Tensor y = x.empty_like(), out = empty_on_device({rows, C}, DType::f32, shifted);
     const auto check = [&](const char* what) {
       INFO(what);
@@ -459,9 +446,9 @@ TEST_CASE("more work than threads: the loops go round") {
     sgd_step({in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out});
     check("sgd_step");
   }
-  check_softmax(noise({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
+  check_softmax(random_tensor({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
   const Shape shape{3, 700, 601, 1}, pooled{3, 699, 600, 1};
-  const Tensor x = noise(shape, 12), dy = noise(pooled, 13);
+  const Tensor x = random_tensor(shape, 12), dy = random_tensor(pooled, 13);
   Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = x.empty_like();
   Tensor out = empty_on_device(pooled, DType::f32), chosen = empty_on_device(pooled, DType::u8);
   Tensor din = empty_on_device(shape, DType::f32);
@@ -475,7 +462,7 @@ TEST_CASE("more work than threads: the loops go round") {
 // Without a bias.
 class Linear : public Module {
  public:
-  explicit Linear(int64_t out) : weight_(whole({8, out}, 3)) { add_parameter("weight", weight_); }
+  explicit Linear(int64_t out) : weight_(whole_numbers({8, out}, 3)) { add_parameter("weight", weight_); }
   Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }
 
  private:
@@ -487,7 +474,7 @@ TEST_CASE("embedding: an index outside of the table gives a row of NaN, and back
   constexpr int64_t V = 3, C = 40;
   for (const int32_t wrong : {-1, 3, 1 << 30}) {
     const Tensor indices = Tensor::from(std::vector<int32_t>{2, wrong, 0, 2}, {4}).to(Device::cuda);
-    const Tensor table = noise({V, C}, 1), dy = whole({4, C}, 2);
+    const Tensor table = random_tensor({V, C}, 1), dy = whole_numbers({4, C}, 2);
     const auto y = embedding(indices, on_device(table)).to(Device::cpu).to_vector<float>();
     for (int64_t c = 0; c < C; ++c) {
       CHECK(y[c] == table.data<float>()[2 * C + c]);
@@ -514,7 +501,7 @@ TEST_CASE("a linear layer's gradients replace those of the step before, whether 
     CAPTURE(out);
     Linear layer(out);
     ParameterArena arena(layer, Device::cuda);
-    const Tensor x = on_device(whole({5, 8}, 1)), dy = on_device(whole({5, out}, 2));
+    const Tensor x = on_device(whole_numbers({5, 8}, 1)), dy = on_device(whole_numbers({5, out}, 2));
     std::vector<std::vector<float>> gradients;
     for (int step = 0; step < 3; ++step) {
       arena.zero_gradients();

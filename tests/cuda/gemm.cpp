@@ -125,11 +125,6 @@ struct Call {
   const VariantBase& run() { return gemm(product()); }
 };
 
-struct Forced {
-  explicit Forced(const char* variant) { gemm.force(variant); }
-  ~Forced() { gemm.force(nullptr); }
-};
-
 bool takes(const VariantBase& v, Call& call) {
   const auto& options = static_cast<const decltype(gemm)::Variant&>(v).options;
   return !options.supported || options.supported(call.product());
@@ -140,7 +135,7 @@ template <class Body>
 void for_each_variant(Call& call, const Body& body) {
   for (const VariantBase* v = gemm.variants(); v; v = v->next) {
     if (v->device != Device::cuda || !takes(*v, call)) continue;
-    const Forced forced(v->name);
+    const ForcedVariant forced(gemm, v->name);
     INFO("gemm=", std::string(v->name), " ", call.p.text());
     body(std::string(v->name));
   }
@@ -191,7 +186,7 @@ TEST_CASE("products large enough for the large tiles of mma") {
     if (transpose_a && transpose_b) p.b_begin = 1;
     const Operands x = integers(p);
     Call call(p, x);
-    const Forced mma("mma");
+    const ForcedVariant mma(gemm, "mma");
     call.run();
     const Comparison result = compare(call.c.values(), rounded_to(p.types.out, reference(p, x)), tolerance::exact);
     INFO(p.text(), ": ", result.summary);
@@ -269,7 +264,7 @@ TEST_CASE("a mask is refused by the variants that would misread it") {
     call.saved_mask = gemm_mask(p.M, p.N, Device::cuda);
     call.bias_gradient = Tensor::empty({p.N}, DType::f32, Device::cuda);
     call.layout = layout;
-    const Forced forced(variant);
+    const ForcedVariant forced(gemm, variant);
     const std::string refused = std::string("gemm: no cuda kernel named ") + variant +
                                 " takes (f32(9, 4), f32(40, 4), u8(9, 16), f32(40), f32(9, 40)) with what was kept in "
                                 "layout " +
@@ -286,7 +281,7 @@ TEST_CASE("the ReLU of the naive kernel keeps NaN") {  // a library's may make i
   x.a[2] = nan;  // row 1
   Call call(p, x);
   call.mask = gemm_mask(p.M, p.N, Device::cuda);
-  const Forced naive("naive");
+  const ForcedVariant naive(gemm, "naive");
   call.run();
   const Numbers c = call.c.values();
   for (int64_t i = 0; i < p.M * p.N; ++i) REQUIRE(std::isnan(c[at(i)]) == (i / p.N == 1));

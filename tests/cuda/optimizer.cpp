@@ -7,28 +7,18 @@
 #include <functional>
 #include <limits>
 
-#include "engine/random.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "tests/support/checks.h"
 #include "tests/support/emulated.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs::test {
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-
-// From -4 to 4.
-Tensor whole(int64_t size, uint32_t which) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < size; ++i) {
-    values.push_back(
-        static_cast<float>(random_bits({7, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i)) % 9) - 4);
-  }
-  return Tensor::from(values, {size});
-}
 
 // A copy on the device; `shifted`: one element into its memory, where 16 bytes may not be read at once.
 Tensor on_device(const Tensor& x, bool shifted) {
@@ -51,7 +41,7 @@ struct Training {
     scaler = place(Tensor::from(std::vector<float>{scale, 0, 0}, {3}));
     measured = place(Tensor::zeros({2}, DType::f32));
     for (int i = 0; i < 5; ++i) moments.push_back(place(Tensor::zeros({size}, DType::f32)));
-    for (int i = 0; i < 3; ++i) values.push_back(place(whole(size, 32)));
+    for (int i = 0; i < 3; ++i) values.push_back(place(whole_numbers({size}, 32)));
     for (const DType type : {DType::f16, DType::bf16}) casts.push_back(place(Tensor::zeros({size}, type)));
   }
   void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
@@ -93,7 +83,7 @@ TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, schedul
       int clipped = 0;
       for (size_t i = 0; i < steps.size(); ++i) {
         INFO(size, " elements", shifted ? ", shifted" : "", ", step ", i);
-        Tensor gradient = whole(size, static_cast<uint32_t>(40 + i));
+        Tensor gradient = whole_numbers({size}, static_cast<uint32_t>(40 + i));
         if (steps[i].bad != 0) gradient.mutable_data<float>()[static_cast<int64_t>(i) * 1000 % size] = steps[i].bad;
         const auto before = cuda.lasting();
         cpu.take_step(gradient, rule);

@@ -20,6 +20,7 @@
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
+#include "tests/support/checks.h"
 #include "tests/support/thrown.h"
 
 namespace hs {
@@ -227,16 +228,11 @@ TEST_CASE("the gradient of an input that needs none is not computed") {
   CHECK(computed == "x");
   spying = false;
 
-  const auto products = [] {
-    uint64_t calls = 0;
-    for (const VariantBase* v = gemm.variants(); v; v = v->next) calls += v->calls;
-    return calls;
-  };
   const auto products_of_backward = [&](const Tensor& x, const Tensor& w) {
     const Tensor y = sum(linear(x, w, {}));
-    const uint64_t before = products();
+    const uint64_t before = test::calls_of(gemm);
     backward(y);
-    return products() - before;
+    return test::calls_of(gemm) - before;
   };
   CHECK(products_of_backward(constant({3, 4}), leaf({4, 2})) == 1);
   CHECK(products_of_backward(leaf({3, 4}), constant({4, 2})) == 1);

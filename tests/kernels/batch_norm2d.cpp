@@ -60,12 +60,6 @@ struct Moments {
   }
 };
 
-uint64_t calls_of(const KernelSlot& slot) {
-  uint64_t calls = 0;
-  for (const VariantBase* variant = slot.variants(); variant; variant = variant->next) calls += variant->calls;
-  return calls;
-}
-
 // Calls body() with the default variants and then with each CPU variant of batch_norm2d forced that supports it.
 template <class Body>
 void for_variants(const Body& body) {

@@ -21,4 +21,11 @@ struct ForcedVariant {
   KernelSlot& slot;
 };
 
+// How often the variants of a slot were called, all together.
+inline uint64_t calls_of(const KernelSlot& slot) {
+  uint64_t calls = 0;
+  for (const VariantBase* variant = slot.variants(); variant; variant = variant->next) calls += variant->calls;
+  return calls;
+}
+
 }  // namespace hs::test

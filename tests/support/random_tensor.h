@@ -19,4 +19,13 @@ inline Tensor random_tensor(const Shape& shape, uint32_t which, double low = -1,
   return Tensor::from(values, shape);
 }
 
+// Whole numbers from -4 to 4, whose sums are exact.
+inline Tensor whole_numbers(const Shape& shape, uint32_t which) {
+  std::vector<float> values(static_cast<size_t>(shape.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(random_bits({7, RandomPurpose::synthetic, which, 0, 0}, i) % 9) - 4;
+  }
+  return Tensor::from(values, shape);
+}
+
 }  // namespace hs::test
