@@ -520,25 +520,6 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the models' layers have the numbers of the recorded results") {
-  const struct {
-    const char* model;
-    std::vector<uint32_t> layers;  // of each weight, in order; dropout layers have those in between
-  } table[] = {
-      {"mnist_cnn", {1, 2, 4}}, {"mnist_cnn_large", {1, 2, 4, 6}}, {"mlp", {1, 2}}, {"deep_cnn", {1, 3, 4, 2}}};
-  for (const auto& row : table) {
-    CAPTURE(row.model);
-    const auto model = make_model(row.model, 9, {.blocks = 2});
-    const auto parameters = model->parameters();  // weight, bias, weight, bias, ...
-    REQUIRE(parameters.size() == 2 * row.layers.size());
-    for (size_t i = 0; i < row.layers.size(); ++i) {
-      const Tensor& weight = *parameters[2 * i].value;
-      const int64_t fan_in = weight.shape()[0];
-      CHECK(weight.to_vector<float>() == uniform_init(weight.shape(), fan_in, 9, row.layers[i], 0).to_vector<float>());
-    }
-  }
-}
-
 TEST_CASE("a layer without a bias is its product alone, and trains") {
   LayerKeys keys(1), again(1);
   Linear linear(3, 2, keys, Bias::off), with(3, 2, again);

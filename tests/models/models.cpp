@@ -65,6 +65,7 @@ constexpr int64_t test_blocks = 3;  // of deep_cnn, where 64 would only take lon
 struct Layer {
   std::string name;
   int64_t fan_in, out;
+  uint32_t number;  // of its random numbers; dropout layers have those in between
 };
 struct Expected {
   const char* model;
@@ -73,86 +74,46 @@ struct Expected {
   std::vector<double> dropout = {};
 };
 std::vector<Layer> deep_cnn_layers() {
-  std::vector<Layer> layers = {{"conv", 9, 32}};
-  for (int64_t b = 1; b <= default_blocks; ++b) layers.push_back({"block" + std::to_string(b), 288, 32});
-  layers.push_back({"linear", 1568, 10});
+  std::vector<Layer> layers = {{"conv", 9, 32, 1}};
+  for (uint32_t b = 1; b <= default_blocks; ++b) layers.push_back({"block" + std::to_string(b), 288, 32, b + 2});
+  layers.push_back({"linear", 1568, 10, 2});
   return layers;
 }
 
 // What the heads of the models' files promise. Tests below that hold for any model go through model_names() instead.
 const std::vector<Expected> expected_models = {
-    {"mnist_cnn", 34826, {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear", 1600, 10}}, {0.5}},
+    {"mnist_cnn", 34826, {{"conv1", 9, 32, 1}, {"conv2", 288, 64, 2}, {"linear", 1600, 10, 4}}, {0.5}},
     {"mnist_cnn_large",
      1199882,
-     {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear1", 9216, 128}, {"linear2", 128, 10}},
+     {{"conv1", 9, 32, 1}, {"conv2", 288, 64, 2}, {"linear1", 9216, 128, 4}, {"linear2", 128, 10, 6}},
      {0.25, 0.5}},
-    {"mlp", 397510, {{"linear1", 784, 500}, {"linear2", 500, 10}}},
+    {"mlp", 397510, {{"linear1", 784, 500, 1}, {"linear2", 500, 10, 2}}},
     {"deep_cnn", 607882, deep_cnn_layers()},
 };
 
-struct ExpectedParameter {
-  std::string name;
-  Shape shape;
-  double bound;  // of the initial values
-};
-
-// A weight (fan_in, out) and a bias (out) for each layer.
-std::vector<ExpectedParameter> expected_parameters(const Expected& expected) {
-  std::vector<ExpectedParameter> all;
-  for (const Layer& layer : expected.layers) {
-    const double bound = 1 / std::sqrt(static_cast<double>(layer.fan_in));
-    all.push_back({layer.name + ".weight", {layer.fan_in, layer.out}, bound});
-    all.push_back({layer.name + ".bias", {layer.out}, bound});
-  }
-  return all;
-}
-
-TEST_CASE("models and parameters have the documented names, shapes and number") {
+TEST_CASE(
+    "models and parameters have the documented names, shapes and number, and the recorded results' initial values") {
   for (const Expected& expected : expected_models) {
     CAPTURE(expected.model);
-    const auto model = make_model(expected.model, 1);
+    const auto model = make_model(expected.model, 9);
     CHECK(model->parameter_count() == expected.count);
-    const auto parameters = model->parameters();
-    const auto wanted = expected_parameters(expected);
-    REQUIRE(parameters.size() == wanted.size());
+    const auto parameters = model->parameters();  // weight, bias, weight, bias, ...
+    REQUIRE(parameters.size() == 2 * expected.layers.size());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      CHECK(parameters[i].name == wanted[i].name);
-      CHECK(parameters[i].value->shape() == wanted[i].shape);
+      const auto& [layer, fan_in, out, number] = expected.layers[i / 2];
+      const bool is_bias = i % 2 == 1;
+      const Shape shape = is_bias ? Shape{out} : Shape{fan_in, out};
+      CHECK(parameters[i].name == layer + (is_bias ? ".bias" : ".weight"));
+      CHECK(parameters[i].value->shape() == shape);
       CHECK(parameters[i].value->dtype() == DType::f32);
+      CHECK(parameters[i].value->to_vector<float>() ==
+            uniform_init(shape, fan_in, 9, number, is_bias ? 1 : 0).to_vector<float>());
     }
   }
 }
-
-TEST_CASE("weights and biases start uniform in +-1/sqrt(fan_in)") {
-  for (const Expected& expected : expected_models) {
-    const auto model = make_model(expected.model, 3);
-    const auto parameters = model->parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      CAPTURE(expected.model);
-      CAPTURE(parameters[i].name);
-      const double bound = expected_parameters(expected)[i].bound;
-      double smallest = 1, largest = -1, total = 0;
-      const auto values = parameters[i].value->to_vector<float>();
-      for (const float value : values) {
-        smallest = std::min<double>(smallest, value);
-        largest = std::max<double>(largest, value);
-        total += value;
-      }
-      const auto n = static_cast<double>(values.size());
-      CHECK(smallest >= -bound * 1.000001);
-      CHECK(largest <= bound * 1.000001);
-      // The range is used: the chance that n numbers all miss the outer part of width 20/n is e^-10 a side.
-      if (n >= 100) CHECK(largest > bound * (1 - 20 / n));
-      if (n >= 100) CHECK(smallest < -bound * (1 - 20 / n));
-      CHECK(std::fabs(total / n) < 5 * bound * 0.5774 / std::sqrt(n));
-    }
-  }
-}
-
-constexpr ModelSizes cifar10_sizes{.rows = 32, .columns = 32, .channels = 3};
 
 TEST_CASE("resnet8 has the published number of parameters, and PyTorch's names") {
-  const auto model = make_model("resnet8", 1, cifar10_sizes);
+  const auto model = make_model("resnet8", 1, {.rows = 32, .columns = 32, .channels = 3});
   CHECK(model->parameter_count() == 78186);
   CHECK(model->parameter_count(true) == 480);
   std::vector<std::string> expected;
@@ -170,31 +131,6 @@ TEST_CASE("resnet8 has the published number of parameters, and PyTorch's names")
   std::vector<std::string> names;
   for (const NamedParameter& parameter : model->parameters()) names.push_back(parameter.name);
   CHECK(names == expected);
-}
-
-TEST_CASE("weights start He-normal, truncated, and scale, shift and statistics as a batch norm that changes nothing") {
-  const auto model = make_model("resnet8", 3, cifar10_sizes), other = make_model("resnet8", 4, cifar10_sizes);
-  const auto parameters = model->parameters();
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    const auto& [name, value, is_statistic, is_frozen, is_outer] = parameters[p];
-    CAPTURE(name);
-    const Floats values = value->to_vector<float>();
-    if (value->shape().rank() == 1) {
-      const bool is_one =
-          name.ends_with("running_var") || (name.find("bn") != std::string::npos && name.ends_with("weight"));
-      CHECK(values == Floats(values.size(), is_one ? 1.0f : 0.0f));
-      continue;
-    }
-    const double n = static_cast<double>(values.size()), variance = 2 / static_cast<double>(value->shape()[0]);
-    double sum = 0, squares = 0, largest = 0;
-    for (const double each : values) sum += each, squares += each * each, largest = std::max(largest, std::fabs(each));
-    const double cut = 2 * std::sqrt(variance) / 0.87962566103423978;
-    CHECK(largest <= cut * 1.000001);
-    CHECK(largest > cut * (1 - 40 / n));  // of any n values about 9 are beyond
-    CHECK(std::fabs(sum / n) < 5 * std::sqrt(variance / n));
-    CHECK(std::fabs(squares / n / variance - 1) < 5 * std::sqrt(1.37 / n));  // its kurtosis is 2.37
-    CHECK(values != other->parameters()[p].value->to_vector<float>());
-  }
 }
 
 TEST_CASE("an unknown model is a usage error that names the known ones") {
