@@ -4,20 +4,17 @@
 Two blocks of width 32 with 4 heads, 11 symbols, a context of 16, batches of 4 windows. The optimizer is SGD with
 momentum: Adam's first steps divide by gradients near 0, where float32 cannot follow. Linear weights are stored as
 halfstep has them, (in, out), and so are their gradients; everything else as in PyTorch. All gradients of the first and of
-the last step are stored one after the other, in the order of NAMES. Before a file counts, the script proves that a
-float32 run follows.
+the last step are stored one after the other, in the order of NAMES.
 """
 import math
-import pathlib
-import sys
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-SYMBOLS, CONTEXT, WIDTH, HEADS, BLOCKS, BATCH, STEPS = 11, 16, 32, 4, 2, 4, 10
-LEARNING_RATE, MOMENTUM = 0.1, 0.9
-TOLERANCE = 2e-6  # float32 against float64: losses absolute, gradients relative (Frobenius)
+from golden import STEPS, check_follows, save, sgd
+
+SYMBOLS, CONTEXT, WIDTH, HEADS, BLOCKS, BATCH = 11, 16, 32, 4, 2, 4
 
 
 def shapes():
@@ -70,39 +67,22 @@ def forward(w, tokens):
 
 
 def train(start, text, dtype):
-    """Returns the losses, and all gradients of the first and of the last step."""
     w = {name: torch.tensor(value).to(dtype).requires_grad_() for name, value in start.items()}
-    optimizer = torch.optim.SGD(w.values(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    losses, gradients = [], []
-    for step in range(STEPS):
+
+    def loss_of(step):
         batch = torch.tensor(text[step * BATCH:(step + 1) * BATCH]).long()
-        loss = F.cross_entropy(forward(w, batch[:, :-1]).reshape(-1, SYMBOLS), batch[:, 1:].reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        losses.append(loss.item())
-        if step in (0, STEPS - 1): gradients.append({name: w[name].grad.double().numpy().copy() for name in NAMES})
-        optimizer.step()
-    return losses, gradients
+        return F.cross_entropy(forward(w, batch[:, :-1]).reshape(-1, SYMBOLS), batch[:, 1:].reshape(-1))
+
+    return sgd(w, 0.1, loss_of, lambda name, gradient: gradient.numpy().copy())
 
 
 def main():
     start, text = initial_weights(), windows()
-    losses, gradients = train(start, text, torch.float64)
-    rough_losses, rough_gradients = train(start, text, torch.float32)
-    for loss, rough in zip(losses, rough_losses): assert abs(loss - rough) < TOLERANCE, (loss, rough)
-    for exact, rough in zip(gradients, rough_gradients):
-        for name in NAMES:
-            error = np.linalg.norm(exact[name] - rough[name]) / np.linalg.norm(exact[name])
-            assert error < TOLERANCE, (name, error)
-    folder = pathlib.Path(__file__).resolve().parent / "char_gpt"
-    folder.mkdir(exist_ok=True)
+    losses, gradients = exact = train(start, text, torch.float64)
+    check_follows(train(start, text, torch.float32), exact)
     flat = lambda tensors: np.concatenate([tensors[name].reshape(-1) for name in NAMES]).astype(np.float32)
-    np.save(folder / "windows.npy", text)
-    np.save(folder / "initial.npy", flat(start))
-    np.save(folder / "losses.npy", np.array(losses))
-    np.save(folder / "gradients1.npy", flat(gradients[0]))
-    np.save(folder / "gradients10.npy", flat(gradients[1]))
-    print(f"losses {losses[0]:.6f} to {losses[-1]:.6f}, PyTorch {torch.__version__}", file=sys.stderr)
+    save("char_gpt", {"windows": text, "initial": flat(start), "losses": np.array(losses), "gradients1": flat(gradients[0]),
+                      "gradients10": flat(gradients[-1])})
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ weight is (in, out), as halfstep stores it; Muon, which is for matrices (out, in
 PyTorch always computes in bfloat16, are float64 here. A case is a row of CASES; where biases do not decay, PyTorch gets two groups of
 parameters. Before a file counts, the script proves the first loss with plain numpy, and that a float32 run follows.
 """
-import pathlib
-import sys
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-STEPS, BATCH, INPUTS, CLASSES = 10, 8, 20, 10
+from golden import STEPS, TOLERANCE, save
+
+BATCH, INPUTS, CLASSES = 8, 20, 10
 OPTIMIZERS = ["sgd", "nesterov", "adam", "adamw", "muon"]
 SCHEDULES = ["constant", "linear", "cosine", "step", "one-cycle"]
 EVERY, FACTOR = 3, 0.5  # of "step"
@@ -30,7 +29,6 @@ CASES = [  # optimizer, learning rate, momentum, weight decay, whether biases de
     ("adamw", 0.01, 0, 0.5, 0, "constant", 0),
     ("muon", 0.05, 0.95, 0.1, 0, "cosine", 0),
 ]
-TOLERANCE = 2e-6  # float32 against float64: losses absolute, weights relative (Frobenius)
 
 
 def make_schedule(name, optimizer, rate):
@@ -105,10 +103,7 @@ def main():
         for name, values in zip(results, exact): results[name].append(values)
     arrays = {**start, **{name: np.array(values).astype("<f8" if name == "losses" else "<f4") for name, values in results.items()},
               "cases": np.array([[OPTIMIZERS.index(c[0]), *c[1:5], SCHEDULES.index(c[5]), c[6]] for c in CASES], "<f8")}
-    folder = pathlib.Path(__file__).resolve().parent / "optimizers"
-    folder.mkdir(exist_ok=True)
-    for name, array in arrays.items(): np.save(folder / f"{name}.npy", np.ascontiguousarray(array))
-    print(f"PyTorch {torch.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}")
+    save("optimizers", arrays)
 
 
 if __name__ == "__main__":
