@@ -11,6 +11,7 @@
 #include "engine/autograd.h"
 #include "engine/module.h"
 #include "engine/random.h"
+#include "kernels/augment/augment.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
@@ -457,6 +458,30 @@ TEST_CASE("more work than threads: the loops go round") {
   CHECK(same_on_device(y, out));
   CHECK(same_on_device(choice, chosen));
   CHECK(same_on_device(dx, din));
+}
+
+TEST_CASE("augment_image gives the CPU's pixels of more images than blocks, of the largest ones, and of none") {
+  const Tensor epoch = Tensor::from(std::vector<int32_t>{INT32_MAX}, {});
+  for (const Shape& shape : {Shape{4096 + 3, 2, 1, 1},
+                             {2, max_augmented_side, 3, 1},
+                             {2, 2, max_augmented_side, 3},
+                             {3, 17, 7, 4},
+                             {3, 0, 5, 1}}) {
+    INFO(shape.to_string());
+    std::vector<uint8_t> pixels(static_cast<size_t>(shape.size()));
+    for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(random_bits({.seed = 2}, i));
+    std::vector<int32_t> samples(static_cast<size_t>(shape[0]));
+    for (size_t n = 0; n < samples.size(); ++n) samples[n] = static_cast<int32_t>(random_bits({.seed = 4}, n) >> 1);
+    const auto changed = [&](Device device, const AugmentOptions& options) {
+      const Tensor images = Tensor::from(pixels, shape).to(device);
+      return augment_image(images, Tensor::from(samples, {shape[0]}).to(device), epoch.to(device), options, 11)
+          .to(Device::cpu);
+    };
+    for (const AugmentOptions& options : {AugmentOptions{.shift = 512, .rotate = 180, .cutout = 512, .flip = true},
+                                          {.shift = 2, .rotate = 10, .cutout = 3}}) {
+      CHECK(same_bytes(changed(Device::cuda, options), changed(Device::cpu, options)));
+    }
+  }
 }
 
 // Without a bias.

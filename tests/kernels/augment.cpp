@@ -1,6 +1,5 @@
 // Augmentation on the CPU: known changes of small images, and what the random numbers depend on. By way of the loader:
 // tests/data/loader.cpp.
-// Pixels of the CUDA kernel: tests/cuda/augment.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
