@@ -310,21 +310,4 @@ TEST_CASE("launches: limits") {
   CHECK(attributes.maxDynamicSharedSizeBytes == 227 * 1024);
 }
 
-TEST_CASE("no device: every call returns 35 and touches nothing") {
-  Fresh fresh;
-  options().no_device = true;
-  int count = 77, version = 1;
-  void* pointer = &count;
-  CHECK(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
-  CHECK(count == 77);
-  CHECK(cudaGetLastError() == cudaErrorInsufficientDriver);
-  CHECK(cudaMalloc(&pointer, 4) == cudaErrorInsufficientDriver);
-  CHECK(pointer == &count);
-  cudaStream_t stream = nullptr;
-  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaErrorInsufficientDriver);
-  CHECK(launch(fill, 1, 64, 0, stream, 64, nullptr, 1.0f) == cudaErrorInsufficientDriver);
-  CHECK(cudaDriverGetVersion(&version) == cudaSuccess);
-  CHECK(version == 0);
-}
-
 }  // namespace

@@ -148,21 +148,6 @@ TEST_CASE("memory is counted exactly, and given back at once without caching") {
   CHECK(after.allocations == before.allocations + 2);
 }
 
-TEST_CASE("with caching a freed block is handed out again, and can be given back") {
-  const Caching caching;
-  const MemoryStats before = memory_stats(Device::cuda);
-  const void* first = Tensor::empty({1000}, DType::f32, Device::cuda).raw_data();
-  CHECK(Tensor::empty({1010}, DType::f32, Device::cuda).raw_data() == first);  // of the same bucket
-  {
-    const Tensor a = Tensor::empty({1000}, DType::f32, Device::cuda), b = a.empty_like();
-    CHECK(a.raw_data() != b.raw_data());
-  }
-  CHECK(memory_stats(Device::cuda).live == before.live);
-  CHECK(memory_stats(Device::cuda).reserved == before.reserved + 8192);
-  release_cached_memory(Device::cuda);
-  CHECK(memory_stats(Device::cuda).reserved == before.reserved);
-}
-
 TEST_CASE("beyond the limit the error names the op and the sizes, and a smaller batch works") {
   const Tensor large = Tensor::zeros({1 << 16}, DType::f32, Device::cuda);
   reset_peak(Device::cuda);

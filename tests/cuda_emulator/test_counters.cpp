@@ -106,27 +106,6 @@ __global__ void transpose(const float* x, float* y) {
   __syncthreads();
   for (int i = first; i < 32; i += 8) y[i * 32 + column] = tile[column * row + i];
 }
-__global__ void transpose_directly(const float* x, float* y) {
-  const int column = static_cast<int>(threadIdx.x), first = static_cast<int>(threadIdx.y);
-  for (int i = first; i < 32; i += 8) y[column * 32 + i] = x[i * 32 + column];
-}
-template <bool sequential>
-__global__ void reduce(const float* x, float* sum) {
-  __shared__ hs::SharedArray<float, 256> part;
-  const int t = static_cast<int>(threadIdx.x);
-  part[t] = x[t];
-  for (int step = 1; step < 256; step *= 2) {
-    __syncthreads();
-    const int i = sequential ? t : 2 * step * t, distance = sequential ? 128 / step : step;
-    if (sequential ? t < distance : i < 256) part[i] += part[i + distance];
-  }
-  if (t == 0) sum[0] = part[0];
-}
-__global__ void warp_reduce(const float* x, float* sum) {
-  float v = x[threadIdx.x];
-  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
-  if (threadIdx.x == 0) sum[0] = v;
-}
 __global__ void copy_async(const float* x, float* y) {
   __shared__ hs::SharedArray<float, 128> stage;
   const int t = static_cast<int>(threadIdx.x);
@@ -203,24 +182,12 @@ TEST_CASE("counts: closed forms") {
       {"shared, float2", writer(shared_vectors<float2>, 2), {}, {1, 4, 128}, {33, 0}},
       {"shared, every other float2: halves in two", writer(shared_vectors<float2>, 4), {}, {1, 4, 128}, {33, 2}},
       {"shared, bytes: four lanes share a word", writer(shared_bytes), {}, {1, 4, 128}, {2, 0}},
-      {"transpose, directly", block(transpose_directly, dim3(32, 8)), {32, 128, 4096}, {32, 1024, 4096}, {}},
       {"transpose: a column is 32 wavefronts",
        block(transpose<32>, dim3(32, 8)),
        {32, 128, 4096},
        {32, 128, 4096},
        {64, 32 * 31}},
       {"transpose, padded", block(transpose<33>, dim3(32, 8)), {32, 128, 4096}, {32, 128, 4096}, {64, 0}},
-      // Steps 128, 64 and 32 have 4, 2 and 1 warps, each of the other five has one: 12 times two loads and a store.
-      {"reduction, sequential", block(reduce<true>, 256), {8, 32, 1024}, {1, 1, 4}, {8 + 3 * 12 + 1, 0}, 5 + 1},
-      // Step s has 128/s lanes 2s words apart: n = min(32, 128/s) lanes of a warp on 32 / min(32, 2s) banks. Conflicts,
-      // for 4, 2 and then one warp: 1, 3, 7, then 16 lanes on 2 banks 7, and 8, 4, 2, 1 lanes on one bank 7, 3, 1, 0.
-      {"reduction, strided",
-       block(reduce<false>, 256),
-       {8, 32, 1024},
-       {1, 1, 4},
-       {8 + 3 * 12 + 1, 3 * (4 * 1 + 2 * 3 + 7 + 7 + 7 + 3 + 1)},
-       5 + 1},
-      {"reduction by shuffles", block(warp_reduce, 32), {1, 4, 128}, {1, 1, 4}, {}, 1},
       {"cp.async: a load and a store to shared memory", block(copy_async, 32), {1, 16, 512}, {1, 16, 512}, {2, 0}},
       // Halves are written as 16 words by 32 lanes. Rows of 8 words: of 8 rows two each begin in one of four places.
       {"ldmatrix: each 8x8 tile in two wavefronts", writer(load_matrix<16>), {}, {1, 4, 128}, {8 + 1, 4}},
