@@ -88,6 +88,19 @@ Tensor write_images(const std::filesystem::path& path, const ModelSizes& sizes) 
   return images;
 }
 
+const ModelSizes gpt_sizes{1, 17, 1, 11, 2, InputKind::tokens, 32, 4};
+
+// The same of tokens.
+Tensor write_tokens(const std::filesystem::path& path) {
+  std::vector<int32_t> values;
+  for (uint64_t i = 0; i < 3 * 16; ++i) {
+    values.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
+  }
+  const Tensor tokens = Tensor::from(values, {3, 16});
+  write_safetensors(path, {{"x", tokens}}, {});
+  return tokens;
+}
+
 // Written so that NaN fails.
 void check_close(const Tensor& ours, const std::filesystem::path& file) {
   const SafetensorsFile theirs(file);
@@ -151,15 +164,9 @@ TEST_CASE("PyTorch loads our weights into the same model, and we load PyTorch's"
 TEST_CASE("PyTorch loads our char_gpt into nanoGPT's modules, and we load theirs") {
   if (!python_has("safetensors torch")) return;
   const TemporaryFolder folder;
-  const ModelSizes sizes{1, 17, 1, 11, 2, InputKind::tokens, 32, 4};
-  std::vector<int32_t> values;
-  for (uint64_t i = 0; i < 3 * 16; ++i) {
-    values.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
-  }
-  const Tensor tokens = Tensor::from(values, {3, 16});
-  write_safetensors(folder / "x", {{"x", tokens}}, {});
-  const auto model = make_model("char_gpt", 3, sizes);
-  save_model(folder / "model", *model, {"char_gpt", sizes, {0, 1}, "a text", "abcdefghijk"});
+  const Tensor tokens = write_tokens(folder / "x");
+  const auto model = make_model("char_gpt", 3, gpt_sizes);
+  save_model(folder / "model", *model, {"char_gpt", gpt_sizes, {0, 1}, "a text", "abcdefghijk"});
   const std::string words = quoted(folder / "model") + quoted(folder / "x") + quoted(folder / "logits");
   REQUIRE(run_python("gpt load" + words).status == 0);
   check_close(forward(*model, tokens), folder / "logits");
@@ -195,21 +202,15 @@ TEST_CASE("ONNX: the checker accepts every model, and ONNX Runtime gives the sam
 TEST_CASE("ONNX: a char_gpt, with the same logits for every token") {
   if (!python_has("safetensors numpy onnx onnxruntime")) return;
   const TemporaryFolder folder;
-  const ModelSizes sizes{1, 17, 1, 11, 2, InputKind::tokens, 32, 4};
-  std::vector<int32_t> values;
-  for (uint64_t i = 0; i < 3 * 16; ++i) {
-    values.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
-  }
-  const Tensor tokens = Tensor::from(values, {3, 16});
-  write_safetensors(folder / "x", {{"x", tokens}}, {});
-  const auto model = make_model("char_gpt", 3, sizes);
+  const Tensor tokens = write_tokens(folder / "x");
+  const auto model = make_model("char_gpt", 3, gpt_sizes);
   for (const NamedParameter& parameter : model->parameters()) {  // larger weights: attention and GELU are not linear
     std::vector<float> larger = parameter.value->to_vector<float>();
     for (float& value : larger) value *= 8;
     parameter.value->copy_from(Tensor::from(larger, parameter.value->shape()));
   }
   std::ofstream(folder / "onnx", std::ios::binary)
-      << to_onnx(*model, {"char_gpt", sizes, {0, 1}, "a text", "abcdefghijk"});
+      << to_onnx(*model, {"char_gpt", gpt_sizes, {0, 1}, "a text", "abcdefghijk"});
   REQUIRE(run_python("onnx" + quoted(folder / "onnx") + quoted(folder / "x") + quoted(folder / "logits")).status == 0);
   check_close(forward(*model, tokens).reshape({3, 16, 11}), folder / "logits");
 }
