@@ -29,6 +29,7 @@
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "tests/support/checks.h"
+#include "tests/support/conv2d_not_finite.h"
 #include "tests/support/emulated.h"
 #include "tests/support/random_tensor.h"
 
@@ -313,37 +314,7 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
 }
 
 TEST_CASE("conv2d: one inf or NaN in dy, or in x, reaches the gradients, whichever gemm multiplies") {
-  const Shape x_shape{2, 6, 7, 8};
-  const int64_t OC = 16, K = 3 * 3 * 8;
-  for (const float bad : {inf, -inf, nan}) {
-    for (const bool in_dy : {true, false}) {
-      const auto spoil = [bad](const Tensor& x) {
-        x.slice(x.size() / 2, {1}).copy_from(cast(number(bad).reshape({1}), x.dtype()));
-      };
-      const OpCase row{.name = "conv2d", .shapes = {x_shape, {K, OC}, {OC}}, .run = [&](const Inputs& in) {
-                         const Tensor y = conv2d(in[0], in[1], in[2], {.padding = 1});
-                         return record("spoil_gradient", y.clone(), {y}, [&](const Tensor& dy) -> Gradients {
-                           const Tensor dx = dy.clone();
-                           if (in_dy) spoil(dx);
-                           return {dx};
-                         });
-                       }};
-      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-        const RowRun how = run_on(Device::cuda, dtype);
-        const Inputs inputs = inputs_of(row, how);
-        if (!in_dy) spoil(inputs[0]);
-        for_each_variant(row, how, [&](const std::string& description) {
-          const auto results = run_row(row, inputs, how);  // y, dx, dweight, dbias
-          INFO(description, ", ", bad, in_dy ? " in dy" : " in x");
-          for (const size_t i : {size_t{1}, size_t{2}, size_t{3}}) {
-            const Numbers values = to_numbers(results[i]);
-            const bool finite = std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
-            CHECK(finite == (!in_dy && i != 2));
-          }
-        });
-      }
-    }
-  }
+  check_not_finite({{2, 6, 7, 8}, 16, {.padding = 1}}, Device::cuda);
 }
 
 // 9 taps of 4 channels are rows of 36 values, padded to 40: a tenth tap would be the pixel below the window, times
