@@ -2,8 +2,6 @@
 // has the command). The ones in `namespace wrong` each contain the mistake that their name says.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -35,13 +33,6 @@ __global__ void __launch_bounds__(256) twice_vectors(int64_t n4, const float* x,
   float4 v = hs::load_vector<float4>(x + 4 * i);
   v = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
   hs::store_vector(y + 4 * i, v);
-}
-
-__global__ void narrow_and_widen(int n, const float* x, float* through_half, float* through_bfloat16) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  through_half[i] = __half2float(__float2half_rn(x[i]));
-  through_bfloat16[i] = __bfloat162float(__float2bfloat16_rn(x[i]));
 }
 
 // One sum per block of 256, as a tree in shared memory. Without `synchronize` only the first of its barriers is there.

@@ -157,7 +157,7 @@ TEST_CASE("calls are counted per variant") {
 
 TEST_CASE("a forced variant is used until it is released, even where a better one exists") {
   const Unforce unforce;
-  test_probe.force("simple");
+  force_variant("test_probe=simple");
   CHECK(run(input(4)) == 0);
   test_probe.force("middle_b");
   CHECK(run(input(4), 1) == 12);
@@ -383,14 +383,6 @@ TEST_CASE("a timed call has the shapes of its tensors, and their bytes with thos
   CHECK(without.bytes == 3 * 4 + 4);
   CHECK(half.shapes == std::vector<Shape>{{0}, {1}});
   CHECK(half.bytes == 4);
-}
-
-TEST_CASE("force_variant takes slot=variant") {
-  const Unforce unforce;
-  force_variant("test_probe=simple");
-  CHECK(run(input(4)) == 0);
-  force_variant("test_probe=fast");
-  CHECK(run(input(4)) == 20);
 }
 
 TEST_CASE("force_variant explains what is wrong with its argument") {

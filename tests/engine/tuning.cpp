@@ -54,20 +54,6 @@ std::string refusal(const std::string& text) {
 
 TEST_CASE("a call takes the variant of its line while the table is in use, other calls go by rank") {
   CHECK(variant(4) == "best");
-  {
-    const TuningInUse use(one_choice("test_tuned cpu f32(4,1) - i32(1)", "simple"));
-    CHECK(variant(4) == "simple");
-    CHECK(variant(3) == "best");
-    CHECK(variant(4, nullptr, DType::u8) == "best");
-    CHECK(use.calls() == 1);
-    Tensor y = Tensor::zeros({1}, DType::i32);
-    const Tensor x = Tensor::zeros({4, 1}, DType::f32);
-    CHECK(std::string(test_tuned({x, x, y}).name) == "best");  // the second tensor is defined
-  }
-  CHECK(variant(4) == "best");
-}
-
-TEST_CASE("the same text gives the same choices, and each line decides its own calls") {
   const std::string text = table_of({{"test_tuned cpu f32(4,1) - i32(1)", "simple"},
                                      {"test_tuned cpu f32(6,1) - i32(1)", "even"},
                                      {"test_tuned cpu bf16(4,1) - i32(1)", "best"}});
@@ -76,8 +62,14 @@ TEST_CASE("the same text gives the same choices, and each line decides its own c
     CHECK(variant(4) == "simple");
     CHECK(variant(6) == "even");
     CHECK(variant(4, nullptr, DType::bf16) == "best");
+    CHECK(variant(3) == "best");
+    CHECK(variant(4, nullptr, DType::u8) == "best");
     CHECK(use.calls() == 3);
+    Tensor y = Tensor::zeros({1}, DType::i32);
+    const Tensor x = Tensor::zeros({4, 1}, DType::f32);
+    CHECK(std::string(test_tuned({x, x, y}).name) == "best");  // the second tensor is defined
   }
+  CHECK(variant(4) == "best");
 }
 
 TEST_CASE("a forced variant comes before the table") {
