@@ -37,7 +37,9 @@ using Settings = std::vector<std::pair<std::string, std::optional<std::string>>>
 // Starts data/get in `folder`, with its output in files there.
 pid_t start(const fs::path& folder, const std::vector<std::string>& arguments, const Settings& environment) {
   const fs::path out = folder / "out.txt", error = folder / "error.txt";
-  std::vector<std::string> words = {"bash", std::string(HALFSTEP_SOURCE_DIR) + "/data/get"};
+  std::vector<std::string> words = {"env"};
+  for (const auto& [name, value] : environment) words.push_back(value ? name + "=" + *value : "--unset=" + name);
+  words.insert(words.end(), {"/bin/bash", std::string(HALFSTEP_SOURCE_DIR) + "/data/get"});
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -45,16 +47,9 @@ pid_t start(const fs::path& folder, const std::vector<std::string>& arguments, c
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child != 0) return child;
-  for (const auto& [name, value] : environment) {
-    if (value) {
-      setenv(name.c_str(), value->c_str(), 1);
-    } else {
-      unsetenv(name.c_str());
-    }
-  }
   const bool ready =
       chdir(folder.c_str()) == 0 && dup2(creat(out.c_str(), 0600), 1) == 1 && dup2(creat(error.c_str(), 0600), 2) == 2;
-  if (ready) execv("/bin/bash", argv.data());
+  if (ready) execv("/usr/bin/env", argv.data());
   _exit(99);
 }
 
