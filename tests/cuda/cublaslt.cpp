@@ -8,7 +8,6 @@
 
 #include "bench/measure/observers/kernel_trace.h"
 #include "engine/captured_work.h"
-#include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/examples/naive.h"
 #include "kernels/feed_forward/feed_forward.h"
@@ -16,6 +15,7 @@
 #include "tests/support/checks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs {
 
@@ -31,14 +31,11 @@ using bench::measure::KernelTrace;
 class Integers {
  public:
   Tensor operator()(const Shape& shape, DType dtype, Device device) {
-    std::vector<float> values(static_cast<size_t>(shape.size()));
-    std::ranges::generate(values, [&] { return static_cast<float>(random_bits(stream_, next_++) % 5) - 2; });
-    return cast(Tensor::from(values, shape), dtype).to(device);
+    return cast(whole_numbers(shape, ++which_), dtype).to(device);
   }
 
  private:
-  RandomStream stream_;
-  uint64_t next_ = 0;
+  uint32_t which_ = 0;
 };
 
 Numbers numbers(const Tensor& x) { return to_numbers(x.to(Device::cpu)); }
