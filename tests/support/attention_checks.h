@@ -10,10 +10,10 @@
 
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/examples/op_table.h"
+#include "tests/support/random_tensor.h"
 
 namespace hs::test {
 using namespace examples;
@@ -43,13 +43,8 @@ void for_attention_variants(Device device, const AttentionCase& size, DType dtyp
   }
 }
 
-// Numbers in [-1, 1) of a stream of their own.
 inline std::vector<float> attention_numbers(const Shape& shape, uint32_t which) {
-  std::vector<float> values(static_cast<size_t>(shape.size()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = 2 * to_unit_float(random_bits({3, RandomPurpose::init, which, 8, 0}, i)) - 1;
-  }
-  return values;
+  return random_tensor(shape, which).to_vector<float>();
 }
 
 inline Tensor attention_tensor(const std::vector<float>& values, const Shape& shape, DType dtype, Device device) {
