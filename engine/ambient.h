@@ -29,10 +29,10 @@ struct Ambient {
   bool late_sums = false;       // gradients may be left as parts: whoever calls backward() asks for them all in the end
   bool fuse = true;             // ops that are made of others run as one kernel where there is one
   DType autocast = DType::f32;  // type of matrix products and convolutions (see Autocast)
-  std::shared_ptr<Targets> targets;  // null: not known
-  uint64_t seed = 0;                 // of the run
-  Tensor step;                       // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
-  uint32_t micro_step = 0;           // micro-batches of this step so far
+  uint64_t seed = 0;            // of the run
+  Tensor step;                  // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
+  uint32_t micro_step = 0;      // micro-batches of this step so far
+  std::shared_ptr<Targets> targets = nullptr;  // of the forward pass; null: not known
 };
 
 inline Ambient& ambient() {  // this thread's values

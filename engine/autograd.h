@@ -31,9 +31,9 @@ struct Node;
 struct LateGradients {
   Tensor partials;  // begins with (count, size) f32: `weights` numbers of the weight, the others are the bias's;
                     // undefined: none were left
-  int count = 0;
-  int64_t weights = 0, size = 0;
-  bool adds = false;
+  int count = 0;    // of rows
+  int64_t weights = 0, size = 0;                             // of a row: the weight's part of it, and all
+  bool adds = false;                                         // to what is there
   Tensor dweight, dbias;                                     // the leaves' buffers; undefined: not wanted
   void (*finish)(std::span<const LateGradients>) = nullptr;  // of any number with one type
 };
