@@ -13,13 +13,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/causal_attention/rows.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/parts.h"
 
 namespace hs::amx {
 
@@ -29,31 +28,22 @@ inline constexpr double attention_growth = 8;  // times the 8 u of other variant
 inline constexpr int64_t strip = 32;  // queries
 
 // Packed copies of a thread. Rows of `keys` are longer than that: cache lines of rows 4 KiB apart compete.
-struct AttentionMemory {
-  int64_t keys, width, row;                     // T and D in multiples of 32; elements between rows of keys
-  uint16_t *rows, *q, *dy, *high, *low;         // (keys, width); (strip, width) twice; (strip, row) twice
-  Cell *k_cells, *v_cells, *k_pairs, *v_pairs;  // (width / 2, row) and (keys / 2, width)
-  Cell *pairs_high, *pairs_low;                 // (strip / 2, row)
-  Cell *pairs, *q_columns, *dy_columns;         // (strip / 2, width), (width, strip / 2)
-  float *S, *dP, *sums;                         // (strip, row) twice; (strip, width)
-  float *dk, *dv, *gradient;                    // (width, row) twice; (keys, width)
-  int64_t bytes = 0;
-
-  explicit AttentionMemory(const AttentionSizes& s, uint8_t* memory = nullptr)
-      : keys(round_up(s.T, 32)), width(round_up(s.D, 32)), row(keys + 32) {
-    const auto take = [&](auto*& part, int64_t count) {
-      part = memory ? reinterpret_cast<std::remove_reference_t<decltype(part)>>(memory + bytes) : nullptr;
-      bytes += round_up(count * static_cast<int64_t>(sizeof *part), 64);
-    };
-    take(rows, keys * width), take(q, strip * width), take(dy, strip * width);
-    take(high, strip * row), take(low, strip * row);
-    take(k_cells, width / 2 * row), take(v_cells, width / 2 * row);
-    take(k_pairs, keys / 2 * width), take(v_pairs, keys / 2 * width);
-    take(pairs_high, strip / 2 * row), take(pairs_low, strip / 2 * row);
-    take(pairs, strip / 2 * width), take(q_columns, width * strip / 2), take(dy_columns, width * strip / 2);
-    take(S, strip * row), take(dP, strip * row), take(sums, strip * width);
-    take(dk, width * row), take(dv, width * row), take(gradient, keys * width);
-  }
+struct AttentionMemory : Parts {
+  const AttentionSizes& s;
+  const int64_t keys = round_up(s.T, 32), width = round_up(s.D, 32), row = keys + 32;
+  const int64_t in_pairs = strip / 2 * width;
+  uint16_t* rows = take<uint16_t>(keys * width);                                             // (keys, width)
+  uint16_t *q = take<uint16_t>(strip * width), *dy = take<uint16_t>(strip * width);          // (strip, width)
+  uint16_t *high = take<uint16_t>(strip * row), *low = take<uint16_t>(strip * row);          // (strip, row)
+  Cell *k_cells = take<Cell>(width / 2 * row), *v_cells = take<Cell>(width / 2 * row);       // (width / 2, row)
+  Cell *k_pairs = take<Cell>(keys / 2 * width), *v_pairs = take<Cell>(keys / 2 * width);     // (keys / 2, width)
+  Cell *pairs_high = take<Cell>(strip / 2 * row), *pairs_low = take<Cell>(strip / 2 * row);  // (strip / 2, row)
+  Cell* pairs = take<Cell>(in_pairs);                                                        // (strip / 2, width)
+  Cell *q_columns = take<Cell>(in_pairs), *dy_columns = take<Cell>(in_pairs);                // (width, strip / 2)
+  float *S = take<float>(strip * row), *dP = take<float>(strip * row);                       // (strip, row)
+  float* sums = take<float>(strip * width);                                                  // (strip, width)
+  float *dk = take<float>(width * row), *dv = take<float>(width * row);                      // (width, row)
+  float* gradient = take<float>(keys * width);                                               // (keys, width)
 };
 
 // `rows` rows of D numbers, `stride` apart; zeros up to (padded_rows, width).
@@ -213,34 +203,34 @@ void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const
 template <class Tiles>
 void attention_forward(const CausalAttentionForward& call, Tensor& workspace) {
   const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = AttentionMemory(size).bytes;
+  const int64_t bytes = AttentionMemory{Parts(), size}.bytes();
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   const BFloat16* qkv = call.qkv.data<BFloat16>();
   float* log_sums = call.log_sums.mutable_data<float>();
   BFloat16* y = call.y.mutable_data<BFloat16>();
   parallel(size.slices(), [=](int64_t slice, int thread) {
-    attend<Tiles>(size, AttentionMemory(size, memory + thread * bytes), qkv + size.in_qkv(slice),
-                  log_sums + slice * size.T, y + size.in_y(slice));
+    attend<Tiles>(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
+                  y + size.in_y(slice));
   });
 }
 
 template <class Tiles>
 void attention_backward(const CausalAttentionBackward& call, Tensor& workspace) {
   const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = AttentionMemory(size).bytes;
+  const int64_t bytes = AttentionMemory{Parts(), size}.bytes();
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   const BFloat16 *qkv = call.qkv.data<BFloat16>(), *dy = call.dy.data<BFloat16>();
   const float* log_sums = call.log_sums.data<float>();
   BFloat16* dqkv = call.dqkv.mutable_data<BFloat16>();
   parallel(size.slices(), [=](int64_t slice, int thread) {
-    attend_backward<Tiles>(size, AttentionMemory(size, memory + thread * bytes), qkv + size.in_qkv(slice),
+    attend_backward<Tiles>(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice),
                            log_sums + slice * size.T, dy + size.in_y(slice), dqkv + size.in_qkv(slice));
   });
 }
 
 template <class Call>
 int64_t attention_workspace(const Call& call) {
-  return threads() * AttentionMemory(AttentionSizes(call.qkv, call.heads)).bytes;
+  return threads() * AttentionMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
 }
 
 template <class Call>

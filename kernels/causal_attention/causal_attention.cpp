@@ -127,7 +127,7 @@ void backward_naive(const CausalAttentionBackward& call, Tensor& workspace) {
 
 REGISTER_KERNEL(causal_attention_forward, cpu, "naive",
                 {.run = forward_naive,
-                 .supported = [](const CausalAttentionForward& call) { return is_float(call.qkv); },
+                 .supported = takes_floats,
                  .workspace =
                      [](const CausalAttentionForward& call) {
                        return matrices(AttentionSizes(call.qkv, call.heads), call.log_sums.dtype(), 1);
@@ -135,7 +135,7 @@ REGISTER_KERNEL(causal_attention_forward, cpu, "naive",
                  .rank = -10});
 REGISTER_KERNEL(causal_attention_backward, cpu, "naive",
                 {.run = backward_naive,
-                 .supported = [](const CausalAttentionBackward& call) { return is_float(call.qkv); },
+                 .supported = takes_floats,
                  .workspace =
                      [](const CausalAttentionBackward& call) {
                        return matrices(AttentionSizes(call.qkv, call.heads), call.log_sums.dtype(), 2);

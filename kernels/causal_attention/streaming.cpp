@@ -19,7 +19,7 @@
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/causal_attention/rows.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/parts.h"
 
 #ifdef HS_ISA
 #include "kernels/cpu/strip.h"
@@ -75,11 +75,7 @@ void pack_rows(const T* from, int64_t stride, int64_t rows, int64_t D, float fac
       std::fill_n(to, width, 0.0f);
       continue;
     }
-    if constexpr (stores_16_bits<T>) {
-      widen(from, to, D);
-    } else {
-      std::copy_n(from, D, to);
-    }
+    copy_elements(from, D, to);
     for (int64_t d = 0; d < D; ++d) to[d] *= factor;
     std::fill(to + D, to + width, 0.0f);
   }
@@ -124,44 +120,39 @@ struct Softmax {
   }
 };
 
-// Packed copies, by thread. Offsets in floats; all matrices have rows and columns in multiples of 16.
-struct ForwardLayout {
-  int64_t keys, width, k, k_blocks, v, q, y, S, size;
-  explicit ForwardLayout(const AttentionSizes& s) : keys(round_up(s.T, 16)), width(round_up(s.D, 16)) {
-    k = 0;                                    // (keys, width)
-    k_blocks = k + keys * width;              // (blocks, width, key_block)
-    v = k_blocks + keys_in_blocks() * width;  // (keys, width)
-    q = v + keys * width;                     // (query_rows, width)
-    y = q + query_rows * width;               // (query_rows, width)
-    S = y + query_rows * width;               // (query_rows, key_block)
-    size = S + query_rows * key_block;
-  }
-  int64_t keys_in_blocks() const { return round_up(keys, key_block); }
+// Packed copies of a thread; all matrices have rows and columns in multiples of 16.
+struct ForwardMemory : Parts {
+  const AttentionSizes& s;
+  const int64_t keys = round_up(s.T, 16), width = round_up(s.D, 16);
+  float* k = take<float>(keys * width);                              // (keys, width)
+  float* k_blocks = take<float>(round_up(keys, key_block) * width);  // (blocks, width, key_block)
+  float* v = take<float>(keys * width);                              // (keys, width)
+  float* q = take<float>(query_rows * width);                        // (query_rows, width)
+  float* y = take<float>(query_rows * width);                        // (query_rows, width)
+  float* S = take<float>(query_rows * key_block);                    // (query_rows, key_block)
 };
 
 template <class T>
-void forward_slice(const AttentionSizes& size, const ForwardLayout& layout, const T* q, float* memory, float* log_sums,
-                   T* y) {
-  const int64_t width = layout.width, stride = 3 * size.C;
-  float *packed_k = memory + layout.k, *k_blocks = memory + layout.k_blocks, *packed_v = memory + layout.v,
-        *packed_q = memory + layout.q, *sum = memory + layout.y, *S = memory + layout.S;
-  pack_rows(q + size.C, stride, size.T, size.D, 1, packed_k, layout.keys, width);
-  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, packed_v, layout.keys, width);
-  transpose_blocks(packed_k, layout.keys, width, k_blocks);
+void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* q, float* log_sums, T* y) {
+  const int64_t width = m.width, stride = 3 * size.C;
+  float *sum = m.y, *S = m.S;
+  pack_rows(q + size.C, stride, size.T, size.D, 1, m.k, m.keys, width);
+  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, m.v, m.keys, width);
+  transpose_blocks(m.k, m.keys, width, m.k_blocks);
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
-    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), packed_q, query_rows, width);
+    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), m.q, query_rows, width);
     Softmax softmax;
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
-      multiply({query_rows, count, width, packed_q, width, 1, k_blocks + j * width, key_block, S, key_block}, false);
+      multiply({query_rows, count, width, m.q, width, 1, m.k_blocks + j * width, key_block, S, key_block}, false);
       softmax.add_block(S, i + 1 - j, count);
       for (int64_t r = 0; j > 0 && r < query_rows; ++r) {
         for (int64_t d = 0; d < width; d += lanes) {
           store(sum + r * width + d, load(sum + r * width + d) * softmax.factor[r]);
         }
       }
-      multiply({query_rows, width, count, S, key_block, 1, packed_v + j * width, width, sum, width}, j > 0);
+      multiply({query_rows, width, count, S, key_block, 1, m.v + j * width, width, sum, width}, j > 0);
     }
     for (int64_t r = 0; r < valid; ++r) {
       const float total = lane_sum(softmax.sum[r]);
@@ -172,23 +163,16 @@ void forward_slice(const AttentionSizes& size, const ForwardLayout& layout, cons
   }
 }
 
-struct BackwardLayout {
-  int64_t keys, width, row, k, k_blocks, v_blocks, dk, dv, q, dy, dq, P, dS, size;
-  explicit BackwardLayout(const AttentionSizes& s) : keys(round_up(s.T, 16)), width(round_up(s.D, 16)) {
-    row = keys + 16;  // of P and dS; if it were a multiple of 4 KiB, their rows would compete for cache lines
-    const int64_t in_blocks = round_up(keys, key_block) * width;
-    k = 0;                        // (keys, width)
-    k_blocks = k + keys * width;  // (blocks, width, key_block)
-    v_blocks = k_blocks + in_blocks;
-    dk = v_blocks + in_blocks;  // (keys, width)
-    dv = dk + keys * width;     // (keys, width)
-    q = dv + keys * width;      // (query_rows, width)
-    dy = q + query_rows * width;
-    dq = dy + query_rows * width;
-    P = dq + query_rows * width;  // (query_rows, row)
-    dS = P + query_rows * row;
-    size = dS + query_rows * row;
-  }
+struct BackwardMemory : Parts {
+  const AttentionSizes& s;
+  const int64_t keys = round_up(s.T, 16), width = round_up(s.D, 16);
+  const int64_t in_blocks = round_up(keys, key_block) * width, of_queries = query_rows * width;
+  const int64_t row = keys + 16;         // were it a multiple of 4 KiB, rows would compete for cache lines
+  float* k = take<float>(keys * width);  // (keys, width)
+  float *k_blocks = take<float>(in_blocks), *v_blocks = take<float>(in_blocks);  // (blocks, width, key_block)
+  float *dk = take<float>(keys * width), *dv = take<float>(keys * width);        // (keys, width)
+  float *q = take<float>(of_queries), *dy = take<float>(of_queries), *dq = take<float>(of_queries);
+  float *P = take<float>(query_rows * row), *dS = take<float>(query_rows * row);  // (query_rows, row)
 };
 
 // P = exp(factor S - log_sum), 0 from key `visible` on, and dS = P (dP - delta) replace S and dP of one query.
@@ -204,57 +188,53 @@ void differentiate_row(float* S, float* dP, int64_t visible, int64_t keys, float
 }
 
 template <class T>
-void backward_slice(const AttentionSizes& size, const BackwardLayout& layout, const T* q, const float* log_sums,
-                    const T* dy, float* memory, T* dq) {
-  const int64_t width = layout.width, stride = 3 * size.C, row = layout.row;
-  float *packed_k = memory + layout.k, *k_blocks = memory + layout.k_blocks, *v_blocks = memory + layout.v_blocks,
-        *dk = memory + layout.dk, *dv = memory + layout.dv, *packed_q = memory + layout.q,
-        *packed_dy = memory + layout.dy, *packed_dq = memory + layout.dq, *P = memory + layout.P,
-        *dS = memory + layout.dS;
-  pack_rows(q + size.C, stride, size.T, size.D, 1, packed_k, layout.keys, width);
-  transpose_blocks(packed_k, layout.keys, width, k_blocks);
-  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, dv, layout.keys, width);  // v for a moment
-  transpose_blocks(dv, layout.keys, width, v_blocks);
-  std::fill_n(dk, layout.keys * width, 0.0f);
-  std::fill_n(dv, layout.keys * width, 0.0f);
+void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T* q, const float* log_sums, const T* dy,
+                    T* dq) {
+  const int64_t width = m.width, stride = 3 * size.C, row = m.row;
+  pack_rows(q + size.C, stride, size.T, size.D, 1, m.k, m.keys, width);
+  transpose_blocks(m.k, m.keys, width, m.k_blocks);
+  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, m.dv, m.keys, width);  // v for a moment
+  transpose_blocks(m.dv, m.keys, width, m.v_blocks);
+  std::fill_n(m.dk, m.keys * width, 0.0f);
+  std::fill_n(m.dv, m.keys * width, 0.0f);
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
-    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), packed_q, query_rows, width);
-    pack_rows(dy + i * size.C, size.C, valid, size.D, 1, packed_dy, query_rows, width);
+    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), m.q, query_rows, width);
+    pack_rows(dy + i * size.C, size.C, valid, size.D, 1, m.dy, query_rows, width);
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
-      multiply({query_rows, count, width, packed_q, width, 1, k_blocks + j * width, key_block, P + j, row}, false);
-      multiply({query_rows, count, width, packed_dy, width, 1, v_blocks + j * width, key_block, dS + j, row}, false);
+      multiply({query_rows, count, width, m.q, width, 1, m.k_blocks + j * width, key_block, m.P + j, row}, false);
+      multiply({query_rows, count, width, m.dy, width, 1, m.v_blocks + j * width, key_block, m.dS + j, row}, false);
     }
     for (int64_t r = 0; r < valid; ++r) {
-      differentiate_row(P + r * row, dS + r * row, i + r + 1, keys, 1, log_sums[i + r]);
+      differentiate_row(m.P + r * row, m.dS + r * row, i + r + 1, keys, 1, log_sums[i + r]);
     }
-    multiply({query_rows, width, keys, dS, row, 1, packed_k, width, packed_dq, width}, false);
-    multiply({keys, width, valid, dS, 1, row, packed_q, width, dk, width}, true);
-    multiply({keys, width, valid, P, 1, row, packed_dy, width, dv, width}, true);
+    multiply({query_rows, width, keys, m.dS, row, 1, m.k, width, m.dq, width}, false);
+    multiply({keys, width, valid, m.dS, 1, row, m.q, width, m.dk, width}, true);
+    multiply({keys, width, valid, m.P, 1, row, m.dy, width, m.dv, width}, true);
     for (int64_t r = 0; r < valid; ++r) {
       for (int64_t d = 0; d < width; d += lanes) {
-        store(packed_dq + r * width + d, load(packed_dq + r * width + d) * scale_of(size));
+        store(m.dq + r * width + d, load(m.dq + r * width + d) * scale_of(size));
       }
-      store_block(packed_dq + r * width, dq + (i + r) * stride, size.D);
+      store_block(m.dq + r * width, dq + (i + r) * stride, size.D);
     }
   }
   for (int64_t j = 0; j < size.T; ++j) {
-    store_block(dk + j * width, dq + size.C + j * stride, size.D);
-    store_block(dv + j * width, dq + 2 * size.C + j * stride, size.D);
+    store_block(m.dk + j * width, dq + size.C + j * stride, size.D);
+    store_block(m.dv + j * width, dq + 2 * size.C + j * stride, size.D);
   }
 }
 
 void forward(const CausalAttentionForward& call, Tensor& workspace) {
   const AttentionSizes size(call.qkv, call.heads);
-  const ForwardLayout layout(size);
-  float *memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()),
-        *log_sums = call.log_sums.mutable_data<float>();
+  const int64_t bytes = ForwardMemory{Parts(), size}.bytes();
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  float* log_sums = call.log_sums.mutable_data<float>();
   for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
     const T* qkv = call.qkv.data<T>();
     T* y = call.y.mutable_data<T>();
     parallel(size.slices(), [=](int64_t slice, int thread) {
-      forward_slice(size, layout, qkv + size.in_qkv(slice), memory + thread * layout.size, log_sums + slice * size.T,
+      forward_slice(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
                     y + size.in_y(slice));
     });
   });
@@ -262,15 +242,15 @@ void forward(const CausalAttentionForward& call, Tensor& workspace) {
 
 void backward(const CausalAttentionBackward& call, Tensor& workspace) {
   const AttentionSizes size(call.qkv, call.heads);
-  const BackwardLayout layout(size);
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const int64_t bytes = BackwardMemory{Parts(), size}.bytes();
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
   const float* log_sums = call.log_sums.data<float>();
   for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
     const T *qkv = call.qkv.data<T>(), *dy = call.dy.data<T>();
     T* dqkv = call.dqkv.mutable_data<T>();
     parallel(size.slices(), [=](int64_t slice, int thread) {
-      backward_slice(size, layout, qkv + size.in_qkv(slice), log_sums + slice * size.T, dy + size.in_y(slice),
-                     memory + thread * layout.size, dqkv + size.in_qkv(slice));
+      backward_slice(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
+                     dy + size.in_y(slice), dqkv + size.in_qkv(slice));
     });
   });
 }
@@ -323,10 +303,10 @@ void split_pair(const float* first, const float* second, int64_t count, Cell* hi
 constexpr AttentionRows row_functions = {row_exponentials, differentiate_row, split_row, split_pair};
 
 int64_t forward_workspace(const CausalAttentionForward& call) {
-  return threads() * ForwardLayout(AttentionSizes(call.qkv, call.heads)).size * static_cast<int64_t>(sizeof(float));
+  return threads() * ForwardMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
 }
 int64_t backward_workspace(const CausalAttentionBackward& call) {
-  return threads() * BackwardLayout(AttentionSizes(call.qkv, call.heads)).size * static_cast<int64_t>(sizeof(float));
+  return threads() * BackwardMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
 }
 
 }  // namespace
@@ -340,8 +320,6 @@ namespace {
 constexpr int64_t query_rows = 16, key_block = 64;
 
 float scale_of(const AttentionSizes& size) { return 1 / std::sqrt(static_cast<float>(size.D)); }
-
-bool supports(const Tensor& qkv) { return is_f32(qkv) || is_16_bit(qkv); }
 
 }  // namespace
 }  // namespace hs
@@ -357,12 +335,12 @@ namespace {
 
 REGISTER_KERNEL(causal_attention_forward, cpu, "streaming",
                 {.run = HS_DISPATCHED(forward),
-                 .supported = [](const CausalAttentionForward& call) { return supports(call.qkv); },
+                 .supported = takes_f32_or_16_bits,
                  .workspace = HS_DISPATCHED(forward_workspace),
                  .rank = 10});
 REGISTER_KERNEL(causal_attention_backward, cpu, "streaming",
                 {.run = HS_DISPATCHED(backward),
-                 .supported = [](const CausalAttentionBackward& call) { return supports(call.qkv); },
+                 .supported = takes_f32_or_16_bits,
                  .workspace = HS_DISPATCHED(backward_workspace),
                  .rank = 10});
 

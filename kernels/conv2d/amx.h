@@ -19,7 +19,7 @@
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/parts.h"
 
 namespace hs::amx {
 
@@ -199,37 +199,28 @@ void correlate(const Plane& p, const BFloat16* planes, const Cell* weights, cons
   }
 }
 
-// The byte offsets of a workspace's parts.
-struct ForwardLayout {
-  int64_t weights, bias, planes, results, rounded, size;
-  explicit ForwardLayout(const Plane& p) {
-    weights = 0;                                           // cells
-    bias = weights + p.weights() * 4;                      // (padded_oc)
-    planes = bias + p.padded_oc * 4;                       // (threads, stored, C) bf16
-    results = planes + threads() * p.stored * p.C * 2;     // (threads, 32, padded_oc)
-    rounded = results + threads() * 32 * p.padded_oc * 4;  // (threads, 32, padded_oc) bf16
-    size = rounded + threads() * 32 * p.padded_oc * 2;
-  }
+struct ForwardMemory : Parts {
+  const Plane& p;
+  Cell* weights = take<Cell>(p.weights());
+  float* bias = take<float>(p.padded_oc);                     // (padded_oc)
+  Each<BFloat16> planes = each<BFloat16>(p.stored * p.C);     // of a thread: (stored, C)
+  Each<float> results = each<float>(32 * p.padded_oc);        // (32, padded_oc)
+  Each<BFloat16> rounded = each<BFloat16>(32 * p.padded_oc);  // (32, padded_oc)
 };
 
 template <class Tiles>
 void forward(const Conv2dForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const Plane p = input_plane(s);
-  const ForwardLayout layout(p);
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
-  float* bias = reinterpret_cast<float*>(memory + layout.bias);
-  pack_parameters(call.weight, call.bias, s.C, p, weights, bias);
+  const ForwardMemory m{Parts(workspace), p};
+  pack_parameters(call.weight, call.bias, s.C, p, m.weights, m.bias);
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* out = call.y.mutable_data<BFloat16>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored * p.C;
-    float* results = reinterpret_cast<float*>(memory + layout.results) + thread * 32 * p.padded_oc;
-    BFloat16* rounded = reinterpret_cast<BFloat16*>(memory + layout.rounded) + thread * 32 * p.padded_oc;
-    const BFloat16* planes = planes_of(s, images, n, p, own);
+    const BFloat16* planes = planes_of(s, images, n, p, m.planes[thread]);
     const Session<Tiles> session;
-    correlate<Tiles>(p, planes, weights, bias, results, rounded, {out + n * s.OH * s.OW * s.OC, s.OW * s.OC, s.OC});
+    correlate<Tiles>(p, planes, m.weights, m.bias, m.results[thread], m.rounded[thread],
+                     {out + n * s.OH * s.OW * s.OC, s.OW * s.OC, s.OC});
   });
 }
 
@@ -238,6 +229,8 @@ inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
   return x.dtype() == DType::bf16 && s.C >= least_channels;
 }
 inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes) && without_relu(call); }
-inline int64_t forward_workspace(const Conv2dForward& call) { return ForwardLayout(input_plane(call.sizes)).size; }
+inline int64_t forward_workspace(const Conv2dForward& call) {
+  return ForwardMemory{Parts(), input_plane(call.sizes)}.bytes();
+}
 
 }  // namespace hs::amx

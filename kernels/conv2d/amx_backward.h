@@ -7,8 +7,6 @@
 // that reach it across the end of a row. Internal to kernels/conv2d*/amx.* and their test.
 #pragma once
 
-#include <utility>
-
 #include "kernels/conv2d/amx.h"
 #include "kernels/conv2d/groups.h"
 
@@ -196,27 +194,23 @@ void add_bias_gradient(const Plane& p, const Pairs& layout, const Cell* pairs, f
   }
 }
 
-// The byte offsets of the workspace's parts.
-struct BackwardLayout {
-  int64_t dweights, dbiases, planes, transposed, other, pairs, dy, weights, zeros, results, rounded, size;
-  BackwardLayout(const Conv2dSizes& s, const Plane& p, const GradientPlane& g, bool needs_dx) {
-    const int64_t groups = conv2d_groups(s);
-    int64_t end = 0;
-    const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
-    const int64_t padded_c = needs_dx ? round_up(s.C, 16) : 0;
-    dweights = part(groups * p.taps() * p.C * p.padded_oc * 4);  // (groups, taps, C, padded_oc)
-    dbiases = part(groups * p.padded_oc * 4);                    // (groups, padded_oc)
-    planes = part(threads() * p.stored * p.C * 2);               // (threads, stored, C) bf16
-    transposed = part(threads() * p.stored * p.C * 2);           // (threads, C, stored) bf16
-    other = part(threads() * 16 * p.C * 4);                      // (threads, 16, C) pairs
-    pairs = part(threads() * Pairs(p).size * 4);                 // (threads, Pairs)
-    dy = part(threads() * g.stored * g.C * 2);                   // (threads, stored, C) bf16
-    weights = part(needs_dx ? turned_weights(s, g) * 4 : 0);     // cells
-    zeros = part(padded_c * 4);                                  // (padded_c)
-    results = part(threads() * 32 * padded_c * 4);               // (threads, 32, padded_c)
-    rounded = part(threads() * 32 * padded_c * 2);               // (threads, 32, padded_c) bf16
-    size = end;
-  }
+struct BackwardMemory : Parts {
+  const Conv2dSizes& s;
+  const Plane& p;
+  const GradientPlane& g;
+  const bool needs_dx;
+  const int64_t groups = conv2d_groups(s), padded_c = needs_dx ? round_up(s.C, 16) : 0;
+  Each<float> dweights = each<float>(p.taps() * p.C * p.padded_oc, groups);  // of a group: (taps, C, padded_oc)
+  Each<float> dbiases = each<float>(p.padded_oc, groups);                    // (padded_oc)
+  Each<BFloat16> planes = each<BFloat16>(p.stored * p.C);                    // of a thread: (stored, C)
+  Each<BFloat16> transposed = each<BFloat16>(p.stored * p.C);                // (C, stored)
+  Each<uint32_t> other = each<uint32_t>(16 * p.C);                           // (16, C)
+  Each<uint32_t> pairs = each<uint32_t>(Pairs(p).size);                      // Pairs
+  Each<BFloat16> dy = each<BFloat16>(g.stored * g.C);                        // (stored, C)
+  Cell* weights = take<Cell>(needs_dx ? turned_weights(s, g) : 0);
+  float* zeros = take<float>(padded_c);                    // (padded_c)
+  Each<float> results = each<float>(32 * padded_c);        // of a thread: (32, padded_c)
+  Each<BFloat16> rounded = each<BFloat16>(32 * padded_c);  // (32, padded_c)
 };
 
 // The input gradient of one image, (H, W, C). dy: its plane.
@@ -239,55 +233,39 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
   const bool needs_dx = call.dx.defined(), needs_pairs = call.dweight.defined() || call.dbias.defined();
   const Plane p = input_plane(s);
   const GradientPlane g(s, needs_dx);
-  const BackwardLayout layout(s, p, g, needs_dx);
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const auto part = [memory]<class T>(int64_t begin, T) { return reinterpret_cast<T*>(memory + begin); };
-  const int64_t groups = conv2d_groups(s), fields = p.taps() * p.C * p.padded_oc;
-  const int64_t dy_size = g.stored * g.C, x_size = p.stored * p.C, results_size = 32 * round_up(s.C, 16);
+  const BackwardMemory m{Parts(workspace), s, p, g, needs_dx};
   const Pairs pairs_layout(p);
-  float* dweights = part(layout.dweights, float{});
-  float* dbiases = part(layout.dbiases, float{});
-  Cell* weights = part(layout.weights, Cell{});
-  float* zeros = part(layout.zeros, float{});
   const BFloat16* images = call.x.template data<BFloat16>();
   BFloat16* dx = needs_dx ? call.dx.template mutable_data<BFloat16>() : nullptr;
   if (needs_dx) {
-    pack_turned_weights(s, call.weight.template data<BFloat16>(), g, weights);
-    std::fill_n(zeros, round_up(s.C, 16), 0.0f);
+    pack_turned_weights(s, call.weight.template data<BFloat16>(), g, m.weights);
+    std::fill_n(m.zeros, m.padded_c, 0.0f);
   }
 
-  parallel(groups, [&](int64_t group, int thread) {
-    BFloat16* own = part(layout.planes, BFloat16{}) + thread * x_size;
-    BFloat16* transposed = part(layout.transposed, BFloat16{}) + thread * x_size;
-    Cell* other = part(layout.other, Cell{}) + thread * 16 * p.C;
-    Cell* pairs = part(layout.pairs, Cell{}) + thread * pairs_layout.size;
-    BFloat16* dy_plane = part(layout.dy, BFloat16{}) + thread * dy_size;
-    float* results = part(layout.results, float{}) + thread * results_size;
-    BFloat16* rounded = part(layout.rounded, BFloat16{}) + thread * results_size;
-    float* dw = dweights + group * fields;
-    float* db = dbiases + group * p.padded_oc;
-    std::fill_n(dw, fields, 0.0f);
-    std::fill_n(db, p.padded_oc, 0.0f);
-    std::fill_n(pairs, pairs_layout.size, Cell{0});
-    std::fill_n(dy_plane, dy_size, BFloat16{0});
+  parallel(m.groups, [&](int64_t group, int thread) {
+    float *dw = m.dweights.zeroed(group), *db = m.dbiases.zeroed(group);
+    Cell* pairs = m.pairs.zeroed(thread);
+    BFloat16* dy_plane = m.dy.zeroed(thread);
     const Session<Tiles> session;
-    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
+    for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
       dense_dy(n, g, dy_plane + g.first());
       if (needs_pairs) pack_gradient(p, dy_plane + g.first(), g, pairs_layout, pairs);
       if (call.dweight.defined()) {
-        transpose_planes(p, planes_of(s, images, n, p, own), other, transposed);
-        add_weight_gradient<Tiles>(p, s.C, transposed, pairs_layout, pairs, dw);
+        const BFloat16* planes = planes_of(s, images, n, p, m.planes[thread]);
+        transpose_planes(p, planes, m.other[thread], m.transposed[thread]);
+        add_weight_gradient<Tiles>(p, s.C, m.transposed[thread], pairs_layout, pairs, dw);
       }
       if (call.dbias.defined()) add_bias_gradient<Tiles>(p, pairs_layout, pairs, db);
       if (needs_dx) {
-        input_gradient<Tiles>(s, g, dy_plane, weights, zeros, results, rounded, dx + n * s.H * s.W * s.C);
+        input_gradient<Tiles>(s, g, dy_plane, m.weights, m.zeros, m.results[thread], m.rounded[thread],
+                              dx + n * s.H * s.W * s.C);
       }
     }
   });
 
-  add_groups(s, dweights, fields, call.accumulate, call.dweight, 1,
+  add_groups(s, m.dweights, call.accumulate, call.dweight, 1,
              [&](int64_t k) { return (k / s.C * p.C + k % s.C) * p.padded_oc; });
-  add_groups(s, dbiases, p.padded_oc, call.accumulate, call.dbias);
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 template <class Tiles>
@@ -301,7 +279,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
 
 inline bool takes(const Conv2dBackward& call) { return takes_forward(call.x, call.sizes) && without_relu(call); }
 inline int64_t backward_size(const Conv2dSizes& s, bool needs_dx) {
-  return BackwardLayout(s, input_plane(s), GradientPlane(s, needs_dx), needs_dx).size;
+  return BackwardMemory{Parts(), s, input_plane(s), GradientPlane(s, needs_dx), needs_dx}.bytes();
 }
 inline int64_t backward_workspace(const Conv2dBackward& call) { return backward_size(call.sizes, call.dx.defined()); }
 

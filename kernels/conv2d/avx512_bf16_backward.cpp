@@ -30,29 +30,20 @@ struct Channel {
   BFloat16 value;
 };
 
-struct Layout {
-  int64_t W, row, image;  // of the padded image, in elements
-  int64_t list;           // places in the list of an output channel or of a pixel: even
-  int64_t weights, dweights, dbiases, images, dimages, entries, counts, channels, starts, size;  // offsets in bytes
-  explicit Layout(const Conv2dSizes& s) {
-    const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
-    W = s.W + 2 * s.padding;
-    row = W * s.C;
-    image = (s.H + 2 * s.padding) * row;
-    list = round_up(pixels, 2);
-    int64_t end = 0;
-    const auto next = [&end](int64_t bytes) { return (end += round_up(bytes, 64)) - round_up(bytes, 64); };
-    weights = next(s.OC * s.K() * 2);                             // (OC, K) bf16
-    dweights = next(groups * s.OC * s.K() * 4);                   // (groups, OC, K) f32
-    dbiases = next(groups * s.OC * 4);                            // (groups, OC) f32
-    images = next(threads() * image * 2);                         // (threads, padded image) bf16
-    dimages = next(threads() * image * 4);                        // (threads, padded image) f32
-    entries = next(threads() * s.OC * list * 8);                  // (threads, OC, list)
-    counts = next(threads() * s.OC * 4);                          // (threads, OC)
-    channels = next(threads() * pixels * round_up(s.OC, 2) * 4);  // (threads, pixels, OC), without gaps
-    starts = next(threads() * (pixels + 1) * 4);                  // (threads, pixels + 1)
-    size = end;
-  }
+struct Memory : Parts {
+  const Conv2dSizes& s;
+  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
+  const int64_t W = s.W + 2 * s.padding, row = W * s.C, image = (s.H + 2 * s.padding) * row;  // padded, in elements
+  const int64_t list = round_up(pixels, 2);                            // places of an output channel: even
+  BFloat16* weights = take<BFloat16>(s.OC * s.K());                    // (OC, K)
+  Each<float> dweights = each<float>(s.OC * s.K(), groups);            // of a group: (OC, K)
+  Each<float> dbiases = each<float>(s.OC, groups);                     // (OC)
+  Each<BFloat16> images = each<BFloat16>(image);                       // of a thread: the padded image
+  Each<float> dimages = each<float>(image);                            // the padded image
+  Each<Entry> entries = each<Entry>(s.OC * list);                      // (OC, list)
+  Each<int32_t> counts = each<int32_t>(s.OC);                          // (OC)
+  Each<Channel> channels = each<Channel>(pixels * round_up(s.OC, 2));  // (pixels, OC), without gaps
+  Each<uint32_t> starts = each<uint32_t>(pixels + 1);                  // (pixels + 1)
 };
 
 // The nonzero elements of one sample's dy, by output channel and by pixel. A list of odd length is filled up with a
@@ -64,19 +55,19 @@ struct Lists {
   uint32_t* starts;   // (pixels + 1), in `channels`
 };
 
-HS_TARGET_AVX512 void collect(const Conv2dSizes& s, const Layout& layout, const BFloat16* dy, const Lists& g,
-                              float* dbias) {
+HS_TARGET_AVX512 void collect(const Memory& m, const BFloat16* dy, const Lists& g, float* dbias) {
+  const Conv2dSizes& s = m.s;
   std::fill_n(g.counts, s.OC, 0);
   uint32_t end = 0;
   for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel, dy += s.OC) {
     g.starts[pixel] = end;
-    const auto field = static_cast<uint32_t>((pixel / s.OW * s.stride * layout.W + pixel % s.OW * s.stride) * s.C);
+    const auto field = static_cast<uint32_t>((pixel / s.OW * s.stride * m.W + pixel % s.OW * s.stride) * s.C);
     for (int64_t first = 0; first < s.OC; first += 32) {
       const __mmask32 valid = s.OC - first >= 32 ? ~__mmask32{0} : (__mmask32{1} << (s.OC - first)) - 1;
       const __m512i values = _mm512_maskz_loadu_epi16(valid, dy + first);
       for (uint32_t bits = _mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)); bits != 0; bits &= bits - 1) {
         const int64_t oc = first + __builtin_ctz(bits);
-        g.entries[oc * layout.list + g.counts[oc]++] = {field, dy[oc].bits};
+        g.entries[oc * m.list + g.counts[oc]++] = {field, dy[oc].bits};
         g.channels[end++] = {static_cast<uint16_t>(oc), dy[oc]};
       }
     }
@@ -87,7 +78,7 @@ HS_TARGET_AVX512 void collect(const Conv2dSizes& s, const Layout& layout, const 
   }
   g.starts[s.OH * s.OW] = end;
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    Entry* list = g.entries + oc * layout.list;
+    Entry* list = g.entries + oc * m.list;
     float sum = 0;
     for (int32_t i = 0; i < g.counts[oc]; ++i) sum += to_float(BFloat16{static_cast<uint16_t>(list[i].value)});
     dbias[oc] += sum;
@@ -171,25 +162,26 @@ void for_field(const Conv2dSizes& s, const Body& body) {
   }
 }
 
-void add_dweights(const Conv2dSizes& s, const Layout& layout, const Lists& g, const BFloat16* image, float* dweight) {
+void add_dweights(const Memory& m, const Lists& g, const BFloat16* image, float* dweight) {
+  const Conv2dSizes& s = m.s;
   const int64_t run = s.KW * s.C;
   for (int64_t oc = 0; oc < s.OC; ++oc) {
     for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
-      dweight_blocks[rows][units](g.entries + oc * layout.list, g.counts[oc], image + kh * layout.row + first,
-                                  layout.row, run, dweight + oc * s.K() + kh * run + first);
+      dweight_blocks[rows][units](g.entries + oc * m.list, g.counts[oc], image + kh * m.row + first, m.row, run,
+                                  dweight + oc * s.K() + kh * run + first);
     });
   }
 }
 
-void add_dx(const Conv2dSizes& s, const Layout& layout, const Lists& g, const BFloat16* weight, float* dx) {
+void add_dx(const Memory& m, const Lists& g, float* dx) {
+  const Conv2dSizes& s = m.s;
   const int64_t run = s.KW * s.C;
   for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) {
     const Channel *begin = g.channels + g.starts[pixel], *end = g.channels + g.starts[pixel + 1];
     if (begin == end) continue;
-    float* field = dx + (pixel / s.OW * s.stride * layout.W + pixel % s.OW * s.stride) * s.C;
+    float* field = dx + (pixel / s.OW * s.stride * m.W + pixel % s.OW * s.stride) * s.C;
     for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
-      dx_blocks[rows][units](begin, end, weight + kh * run + first, s.K(), run, layout.row,
-                             field + kh * layout.row + first);
+      dx_blocks[rows][units](begin, end, m.weights + kh * run + first, s.K(), run, m.row, field + kh * m.row + first);
     });
   }
 }
@@ -212,52 +204,42 @@ void transpose_weights(const Conv2dSizes& s, const BFloat16* weight, BFloat16* t
 
 void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const Layout layout(s);
-  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C, fields = s.OC * s.K();
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const Memory m{Parts(workspace), s};
+  const int64_t image_size = s.H * s.W * s.C;
   const BFloat16* images = call.x.data<BFloat16>();
   const BFloat16* dout = call.dy.data<BFloat16>();
   BFloat16* din = call.dx.defined() ? call.dx.mutable_data<BFloat16>() : nullptr;
-  BFloat16* weights = reinterpret_cast<BFloat16*>(memory + layout.weights);
-  float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
-  float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
-  if (din) transpose_weights(s, call.weight.data<BFloat16>(), weights);
+  if (din) transpose_weights(s, call.weight.data<BFloat16>(), m.weights);
 
-  parallel(groups, [&](int64_t group, int thread) {
-    BFloat16* padded = reinterpret_cast<BFloat16*>(memory + layout.images) + thread * layout.image;
-    float* dimage = reinterpret_cast<float*>(memory + layout.dimages) + thread * layout.image;
-    const Lists g{reinterpret_cast<Entry*>(memory + layout.entries) + thread * s.OC * layout.list,
-                  reinterpret_cast<int32_t*>(memory + layout.counts) + thread * s.OC,
-                  reinterpret_cast<Channel*>(memory + layout.channels) + thread * pixels * round_up(s.OC, 2),
-                  reinterpret_cast<uint32_t*>(memory + layout.starts) + thread * (pixels + 1)};
-    float* dw = dweights + group * fields;
-    float* db = dbiases + group * s.OC;
-    std::fill_n(dw, fields, 0.0f);
-    std::fill_n(db, s.OC, 0.0f);
-    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      collect(s, layout, dout + n * pixels * s.OC, g, db);
+  parallel(m.groups, [&](int64_t group, int thread) {
+    BFloat16* padded = m.images[thread];
+    float* dimage = m.dimages[thread];
+    const Lists g{m.entries[thread], m.counts[thread], m.channels[thread], m.starts[thread]};
+    float *dw = m.dweights.zeroed(group), *db = m.dbiases.zeroed(group);
+    for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
+      collect(m, dout + n * m.pixels * s.OC, g, db);
       const BFloat16* image = images + n * image_size;
       if (call.dweight.defined()) {
         if (s.padding > 0) {
-          copy_bordered(image, s.H, s.W * s.C, padded, layout.row, s.padding * (layout.row + s.C), layout.image);
+          copy_bordered(image, s.H, s.W * s.C, padded, m.row, s.padding * (m.row + s.C), m.image);
           image = padded;
         }
-        add_dweights(s, layout, g, image, dw);
+        add_dweights(m, g, image, dw);
       }
       if (din) {
-        std::fill_n(dimage, layout.image, 0.0f);
-        add_dx(s, layout, g, weights, dimage);
+        std::fill_n(dimage, m.image, 0.0f);
+        add_dx(m, g, dimage);
         for (int64_t h = 0; h < s.H; ++h) {
-          store_units(dimage + (h + s.padding) * layout.row + s.padding * s.C, din + n * image_size + h * s.W * s.C,
+          store_units(dimage + (h + s.padding) * m.row + s.padding * s.C, din + n * image_size + h * s.W * s.C,
                       s.W * s.C);
         }
       }
     }
   });
 
-  add_groups(s, dweights, fields, call.accumulate, call.dweight, s.K(),
+  add_groups(s, m.dweights, call.accumulate, call.dweight, s.K(),
              [](int64_t k) { return k / unit * unit + place_in_unit(k % unit); });
-  add_groups(s, dbiases, s.OC, call.accumulate, call.dbias);
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 bool supports_lists(const Conv2dSizes& s) { return s.C % unit == 0 && s.OC < 65536; }
@@ -270,7 +252,7 @@ void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
 }
 
 int64_t backward_workspace(const Conv2dBackward& call) {
-  return std::max(supports_lists(call.sizes) ? Layout(call.sizes).size : 0,
+  return std::max(supports_lists(call.sizes) ? Memory{Parts(), call.sizes}.bytes() : 0,
                   supports_dense(call.sizes) ? dense_workspace_bf16(call) : 0);
 }
 

@@ -75,7 +75,7 @@ void dense_backward_bf16(const Conv2dBackward& call, Tensor& workspace) {
 }
 
 int64_t dense_workspace_bf16(const Conv2dBackward& call) {
-  return DenseLayout<BFloat16>(call.sizes, dense_tiles.lanes).size;
+  return DenseMemory<BFloat16>{Parts(), call.sizes, dense_tiles.lanes}.bytes();
 }
 
 }  // namespace hs

@@ -77,12 +77,10 @@ constexpr DenseTiles<float> dense_tiles = {
     .add_dbias = add_dbias};
 
 void backward_of(const Conv2dBackward& call, Tensor& workspace) {
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) dense_backward_from<T>(call, workspace, dense_tiles);
-  });
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { dense_backward_from<T>(call, workspace, dense_tiles); });
 }
 
-int64_t workspace_of(const Conv2dBackward& call) { return DenseLayout<float>(call.sizes, lanes).size; }
+int64_t workspace_of(const Conv2dBackward& call) { return DenseMemory<float>{Parts(), call.sizes, lanes}.bytes(); }
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -102,7 +100,7 @@ bool has_few_zeros(const Conv2dBackward& call) {
   constexpr int64_t looks = 512;
   const int64_t size = call.dy.size(), step = std::max<int64_t>(1, size / looks) | 1;  // odd: not always one channel
   int64_t seen = 0, zeros = 0;
-  for_float_type(call.dy.dtype(), [&]<class T>() {
+  for_f32_or_16_bits(call.dy.dtype(), [&]<class T>() {
     const T* dy = call.dy.data<T>();
     const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
     for (int64_t i = 0; i < size; i += step, ++seen) zeros += to_computing(dy[i]) == 0 || (y && is_closed(y[i]));

@@ -105,55 +105,34 @@ struct Phase {
 };
 
 template <class Element>
-struct DenseLayout {
-  int64_t image_row, image;                    // of the padded image, in elements
-  int64_t top, left, dy_row, plane;            // border of dy, and its row and size with the border, in elements
-  int64_t groups, dy_group, padded_c;          // cells of pixels in a row of dy, and from one to the next
-  int64_t padded_run, field;                   // floats of a kernel row and of a channel in dweight
-  int64_t dx_weights;                          // cells of the weights of all phases
-  int64_t weights, turned, dweights, dbiases;  // offsets in bytes from here on
-  int64_t images, cells, planes, own_dy, dy_cells, results, size;
-  DenseLayout(const Conv2dSizes& s, int64_t lanes) {
-    image_row = (s.W + 2 * s.padding) * s.C;
-    image = round_up((s.H + 2 * s.padding) * image_row, 32);
-    top = (s.KH - 1) / s.stride, left = (s.KW - 1) / s.stride;
-    dy_row = (left + std::max(s.OW, (s.W - 1 + s.padding) / s.stride + 1)) * s.OC;
-    plane = round_up((top + std::max(s.OH, (s.H - 1 + s.padding) / s.stride + 1)) * dy_row, 32);
-    groups = (s.OW + per_cell<Element> - 1) / per_cell<Element>;
-    dy_group = per_cell<Element> == 1 ? s.OC : round_up(s.OC, 16);
-    padded_c = round_up(s.C, lanes);
-    padded_run = round_up(s.KW * s.C, lanes), field = s.KH * padded_run;
-    dx_weights = s.KH * s.KW * s.OC / per_cell<Element> * padded_c;
-    int64_t total = 0;
-    const auto next = [&total](int64_t bytes) { return (total += round_up(bytes, 64)) - round_up(bytes, 64); };
-    const auto each_thread = [&next](int64_t bytes) { return next(threads() * bytes); };
-    weights = next(dx_weights * 4);
-    turned = next(s.OC * s.K() * static_cast<int64_t>(sizeof(Element)));  // of a phase: (K, C)
-    dweights = next(conv2d_groups(s) * s.OC * field * 4);                 // (groups, OC, KH, padded run)
-    dbiases = next(conv2d_groups(s) * dy_group * 4);                      // (groups, dy_group)
-    images = each_thread(padded_image(s) * static_cast<int64_t>(sizeof(Element)));
-    cells = each_thread(per_cell<Element> == 1 ? 0 : cells_of_image(lanes) * 4);
-    planes = each_thread(plane * static_cast<int64_t>(sizeof(Element)));
-    own_dy = each_thread(s.OH * s.OW * s.OC * static_cast<int64_t>(sizeof(Element)));
-    dy_cells = each_thread(per_cell<Element> == 1 ? 0 : s.OH * groups * dy_group * 4);
-    results = each_thread(most_tile_pixels * most_panel * 4);
-    size = total;
-  }
-  // The last vector of taps may run over the end of the image,
-  int64_t cells_of_image(int64_t lanes) const { return image + lanes; }
-  // and a pair has its pixel's neighbour.
-  int64_t padded_image(const Conv2dSizes& s) const { return image + 16 + s.stride * s.C; }
+struct DenseMemory : Parts {
+  const Conv2dSizes& s;
+  const int64_t lanes;
+  // Of the padded image, in elements; the last vector of taps may run over its end, and a pair has its pixel's
+  // neighbour.
+  const int64_t image_row = (s.W + 2 * s.padding) * s.C, image = round_up((s.H + 2 * s.padding) * image_row, 32);
+  const int64_t cells_of_image = image + lanes;
+  // Of dy with a border, in elements.
+  const int64_t top = (s.KH - 1) / s.stride, left = (s.KW - 1) / s.stride;
+  const int64_t dy_row = (left + std::max(s.OW, (s.W - 1 + s.padding) / s.stride + 1)) * s.OC;
+  const int64_t dy_rows = top + std::max(s.OH, (s.H - 1 + s.padding) / s.stride + 1);
+  // Cells of pixels in a row of dy, and from one to the next.
+  const int64_t cells = (s.OW + per_cell<Element> - 1) / per_cell<Element>;
+  const int64_t dy_cell = per_cell<Element> == 1 ? s.OC : round_up(s.OC, 16);
+  const int64_t padded_c = round_up(s.C, lanes);
+  const int64_t padded_run = round_up(s.KW * s.C, lanes), field = s.KH * padded_run;  // floats of dweight
+  const int64_t groups = conv2d_groups(s);
+  Cell* weights = take<Cell>(s.KH * s.KW * s.OC / per_cell<Element> * padded_c);  // of all phases
+  Element* turned = take<Element>(s.OC * s.K());                                  // of a phase: (K, C)
+  Each<float> dweights = each<float>(s.OC * field, groups);                       // of a group: (OC, KH, padded run)
+  Each<float> dbiases = each<float>(dy_cell, groups);                             // (dy_cell)
+  Each<Element> images = each<Element>(image + 16 + s.stride * s.C);              // of a thread
+  Each<uint32_t> image_cells = each<uint32_t>(per_cell<Element> == 1 ? 0 : cells_of_image);
+  Each<Element> planes = each<Element>(round_up(dy_rows * dy_row, 32));
+  Each<Element> own_dy = each<Element>(s.OH * s.OW * s.OC);
+  Each<uint32_t> dy_cells = each<uint32_t>(per_cell<Element> == 1 ? 0 : s.OH * cells * dy_cell);
+  Each<float> results = each<float>(most_tile_pixels * most_panel);
 };
-
-// Elements as they are computed with: copied, or widened.
-template <class T, class Element>
-void copy_elements(const T* from, int64_t count, Element* to) {
-  if constexpr (std::is_same_v<T, Element>) {
-    std::copy_n(from, count, to);
-  } else {
-    widen(from, to, count);
-  }
-}
 
 // dy of a sample, with zeros where ReLU made y zero: itself, or in `own`. y: nullptr without ReLU
 template <class T, class Element>
@@ -194,10 +173,10 @@ void for_phases(const Conv2dSizes& s, int64_t padded_c, const Body& body) {
 }
 
 template <class T, class Element>
-void pack_turned_weights(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
-                         const T* weight, Element* turned, Cell* packed) {
-  for_phases<Element>(s, layout.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
-    Element* to = turned;
+void pack_turned_weights(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, const T* weight) {
+  const Conv2dSizes& s = m.s;
+  for_phases<Element>(s, m.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
+    Element* to = m.turned;
     for (int64_t kh = rows.taps - 1; kh >= 0; --kh) {
       for (int64_t kw = columns.taps - 1; kw >= 0; --kw, to += s.OC * s.C) {
         const int64_t tap = (rows.first + kh * s.stride) * s.KW + columns.first + kw * s.stride;
@@ -215,14 +194,15 @@ void pack_turned_weights(const Conv2dSizes& s, const DenseLayout<Element>& layou
     }
     Conv2dSizes phase = s;  // a forward pass from dy to dx
     phase.KH = rows.taps, phase.KW = columns.taps, phase.C = s.OC, phase.OC = s.C;
-    tiles.pack(phase, layout.padded_c, turned, packed + before);
+    tiles.pack(phase, m.padded_c, m.turned, m.weights + before);
   });
 }
 
 template <class T, class Element>
-void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
-              const Element* plane, const Cell* weights, float* results, Ahead next, T* dx) {
-  for_phases<Element>(s, layout.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
+void write_dx(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, const Element* plane, float* results,
+              Ahead next, T* dx) {
+  const Conv2dSizes& s = m.s;
+  for_phases<Element>(s, m.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
     const int64_t width = columns.end - columns.begin, pixels = (rows.end - rows.begin) * width;
     const int64_t to_row = s.stride * s.W * s.C, to_column = s.stride * s.C;
     T* const to = dx + ((rows.begin * s.stride + rows.first - s.padding) * s.W + columns.begin * s.stride +
@@ -234,22 +214,22 @@ void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const De
       }
       return;
     }
-    const Element* from = plane + (rows.begin - rows.taps + 1 + layout.top) * layout.dy_row +
-                          (columns.begin - columns.taps + 1 + layout.left) * s.OC;
+    const Element* from =
+        plane + (rows.begin - rows.taps + 1 + m.top) * m.dy_row + (columns.begin - columns.taps + 1 + m.left) * s.OC;
     const int64_t run = columns.taps * s.OC, cells = rows.taps * run / per_cell<Element>;
-    for (int64_t first = 0; first < layout.padded_c; first += tiles.panel) {
-      const int64_t channels = std::min(tiles.panel, layout.padded_c - first), valid = std::min(channels, s.C - first);
+    for (int64_t first = 0; first < m.padded_c; first += tiles.panel) {
+      const int64_t channels = std::min(tiles.panel, m.padded_c - first), valid = std::min(channels, s.C - first);
       const int vectors = static_cast<int>(channels / tiles.lanes);
       const int64_t tile_pixels = tiles.tile_pixels(vectors);
       const bool in_place = std::is_same_v<T, float> && valid == channels;
-      DxTile<Element> tile{{}, weights + before + first * cells, rows.taps, run, layout.dy_row, {}};
+      DxTile<Element> tile{{}, m.weights + before + first * cells, rows.taps, run, m.dy_row, {}};
       for (int64_t pixel = 0, row = 0, column = 0; pixel < pixels; pixel += tile_pixels) {
         const int64_t count = std::min(tile_pixels, pixels - pixel);
         T* places[most_tile_pixels];
         next.request();
         for (int64_t i = 0; i < count; ++i) {
           places[i] = to + row * to_row + column * to_column + first;
-          tile.fields[i] = from + row * layout.dy_row + column * s.OC;
+          tile.fields[i] = from + row * m.dy_row + column * s.OC;
           if (++column == width) column = 0, ++row;
         }
         for (int64_t i = 0; i < tile_pixels; ++i) {
@@ -271,30 +251,24 @@ void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const De
 constexpr int64_t cells_of_tile = 64;
 
 template <class Element>
-void add_dweight(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
-                 const Cell* cells, const Cell* dy, Ahead next, float* dweight) {
-  const int64_t step = (cells_of_tile + layout.groups - 1) / layout.groups;
+void add_dweight(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, const Cell* cells, const Cell* dy,
+                 Ahead next, float* dweight) {
+  const Conv2dSizes& s = m.s;
+  const int64_t step = (cells_of_tile + m.cells - 1) / m.cells;
   const int64_t channel_tiles = (s.OC + tiles.channels - 1) / tiles.channels;
-  DweightTile tile{nullptr,
-                   nullptr,
-                   0,
-                   layout.groups,
-                   layout.dy_group,
-                   per_cell<Element> * s.stride * s.C,
-                   s.stride * layout.image_row,
-                   nullptr,
-                   layout.field};
+  DweightTile tile{nullptr, nullptr, 0, m.cells, m.dy_cell, per_cell<Element> * s.stride * s.C, s.stride * m.image_row,
+                   nullptr, m.field};
   for (int64_t oh = 0; oh < s.OH; oh += step) {
     tile.rows = std::min(step, s.OH - oh);
     for (int64_t kh = 0; kh < s.KH; ++kh) {
-      for (int64_t k = 0; k < layout.padded_run; k += tiles.taps * tiles.lanes) {
-        const int64_t vectors = std::min(tiles.taps, (layout.padded_run - k) / tiles.lanes);
+      for (int64_t k = 0; k < m.padded_run; k += tiles.taps * tiles.lanes) {
+        const int64_t vectors = std::min(tiles.taps, (m.padded_run - k) / tiles.lanes);
         next.request();
-        tile.x = cells + (oh * s.stride + kh) * layout.image_row + k;
+        tile.x = cells + (oh * s.stride + kh) * m.image_row + k;
         for (int64_t i = 0, oc = 0, channels = 0; i < channel_tiles; ++i, oc += channels) {  // nearly equal
           channels = s.OC / channel_tiles + (i < s.OC % channel_tiles ? 1 : 0);
-          tile.dy = dy + oh * layout.groups * layout.dy_group + oc;
-          tile.dweight = dweight + oc * layout.field + kh * layout.padded_run + k;
+          tile.dy = dy + oh * m.cells * m.dy_cell + oc;
+          tile.dweight = dweight + oc * m.field + kh * m.padded_run + k;
           tiles.run_dweight(channels, vectors, tile);
         }
       }
@@ -313,81 +287,59 @@ inline const Cell* dy_in_cells(const Conv2dSizes&, const float* dy, Cell*, int64
   return reinterpret_cast<const Cell*>(dy);
 }
 
-// A thread's part of what begins at `memory`. size: of a part, in T
-template <class T>
-T* part_of(uint8_t* memory, int thread, int64_t size) {
-  return reinterpret_cast<T*>(memory) + thread * size;
-}
-
 // T: what the tensors store
 template <class T, class Element>
 void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const DenseTiles<Element>& tiles) {
   const Conv2dSizes& s = call.sizes;
-  const DenseLayout<Element> layout(s, tiles.lanes);
-  const int64_t groups = conv2d_groups(s), image_size = s.H * s.W * s.C, dy_size = s.OH * s.OW * s.OC;
+  const DenseMemory<Element> m{Parts(workspace), s, tiles.lanes};
+  const int64_t image_size = s.H * s.W * s.C, dy_size = s.OH * s.OW * s.OC;
   // Where the tensor has what a tile reads, it is read there.
   const bool same = std::is_same_v<T, float>, whole_vectors = s.KW * s.C % tiles.lanes == 0;
   const bool image_in_place = same && s.padding == 0 && whole_vectors;
   const bool dy_in_place =
-      same && layout.top + layout.left == 0 && layout.dy_row == s.OW * s.OC && (s.H - 1 + s.padding) / s.stride < s.OH;
-  const int64_t fields = s.OC * layout.field, dy_row = layout.groups * layout.dy_group;
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
+      same && m.top + m.left == 0 && m.dy_row == s.OW * s.OC && (s.H - 1 + s.padding) / s.stride < s.OH;
   const T *images = call.x.data<T>(), *dout = call.dy.data<T>();
   const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
   T* din = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
-  Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
-  float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
-  float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
-  if (din) {
-    pack_turned_weights(s, layout, tiles, call.weight.data<T>(), reinterpret_cast<Element*>(memory + layout.turned),
-                        weights);
-  }
+  if (din) pack_turned_weights(m, tiles, call.weight.data<T>());
 
   // What is read or written next, in so many turns or a few less.
   const auto next_image = [&](const auto* first, int64_t n, int64_t size, int64_t turns) {
     return n + 1 < s.N ? Ahead(first + (n + 1) * size, 1, size, 0, std::max<int64_t>(1, turns)) : Ahead();
   };
-  parallel(groups, [&](int64_t group, int thread) {
-    Element* image = part_of<Element>(memory + layout.images, thread, layout.padded_image(s));
-    Element* plane = part_of<Element>(memory + layout.planes, thread, layout.plane);
-    Element* own_dy = part_of<Element>(memory + layout.own_dy, thread, dy_size);
-    Cell* own_cells = part_of<Cell>(memory + layout.cells, thread, layout.cells_of_image(tiles.lanes));
-    Cell* own_dy_cells = part_of<Cell>(memory + layout.dy_cells, thread, s.OH * dy_row);
-    float* results = part_of<float>(memory + layout.results, thread, most_tile_pixels * most_panel);
-    float *dweight = dweights + group * fields, *dbias = dbiases + group * layout.dy_group;
-    std::fill_n(dweight, fields, 0.0f);
-    std::fill_n(dbias, layout.dy_group, 0.0f);
-    if (!image_in_place) std::fill_n(image, layout.padded_image(s), Element{});  // the borders stay zero
-    if (!dy_in_place) std::fill_n(plane, layout.plane, Element{});
-    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      const Element* dy = sample_of(dout + n * dy_size, y ? y + n * dy_size : nullptr, dy_size, own_dy);
+  parallel(m.groups, [&](int64_t group, int thread) {
+    float *dweight = m.dweights.zeroed(group), *dbias = m.dbiases.zeroed(group);
+    // Their borders stay zero.
+    Element* image = image_in_place ? nullptr : m.images.zeroed(thread);
+    Element* plane = dy_in_place ? nullptr : m.planes.zeroed(thread);
+    for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
+      const Element* dy = sample_of(dout + n * dy_size, y ? y + n * dy_size : nullptr, dy_size, m.own_dy[thread]);
       if (din) {
         if (!dy_in_place) {
-          copy_rows(dy, s.OH, s.OW * s.OC, plane + layout.top * layout.dy_row + layout.left * s.OC, layout.dy_row);
+          copy_rows(dy, s.OH, s.OW * s.OC, plane + m.top * m.dy_row + m.left * s.OC, m.dy_row);
         }
-        write_dx(s, layout, tiles, dy_in_place ? dy : plane, weights, results,
+        write_dx(m, tiles, dy_in_place ? dy : plane, m.results[thread],
                  next_image(din, n, image_size, s.H * s.W / most_tile_pixels), din + n * image_size);
       }
-      const Cell* dy_cells = dy_in_cells(s, dy, own_dy_cells, dy_row);
-      if (call.dbias.defined()) tiles.add_dbias(dy_cells, s.OH * layout.groups, layout.dy_group, s.OC, dbias);
+      const Cell* dy_cells = dy_in_cells(s, dy, m.dy_cells[thread], m.cells * m.dy_cell);
+      if (call.dbias.defined()) tiles.add_dbias(dy_cells, s.OH * m.cells, m.dy_cell, s.OC, dbias);
       if (!call.dweight.defined()) continue;
       const Element* field = image;
       if constexpr (std::is_same_v<T, float>) {
         if (image_in_place) field = images + n * image_size;
       }
       if (field == image) {
-        copy_rows(images + n * image_size, s.H, s.W * s.C, image + s.padding * (layout.image_row + s.C),
-                  layout.image_row);
+        copy_rows(images + n * image_size, s.H, s.W * s.C, image + s.padding * (m.image_row + s.C), m.image_row);
       }
-      const Cell* cells = tiles.to_cells(field, s.stride * s.C, layout.cells_of_image(tiles.lanes), own_cells);
-      add_dweight(s, layout, tiles, cells, dy_cells, next_image(images, n, image_size, s.OH * s.KH / 8), dweight);
+      const Cell* cells = tiles.to_cells(field, s.stride * s.C, m.cells_of_image, m.image_cells[thread]);
+      add_dweight(m, tiles, cells, dy_cells, next_image(images, n, image_size, s.OH * s.KH / 8), dweight);
     }
   });
 
   const int64_t run = s.KW * s.C;
-  add_groups(s, dweights, fields, call.accumulate, call.dweight, layout.field,
-             [&](int64_t k) { return k / run * layout.padded_run + k % run; });
-  add_groups(s, dbiases, layout.dy_group, call.accumulate, call.dbias);
+  add_groups(s, m.dweights, call.accumulate, call.dweight, m.field,
+             [&](int64_t k) { return k / run * m.padded_run + k % run; });
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/parts.h"
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
@@ -91,38 +91,39 @@ template <class Call>
 using TilesOf = std::conditional_t<std::is_same_v<Call, Conv2dForward>, Conv2dTiles, PooledTiles>;
 
 template <class Tiles>
-struct ForwardLayout {
-  static constexpr int64_t spill_size = most_pixels * Tiles::panel;  // results of a tile, if OC ends in its channels
-  int64_t pixels, padded_oc, weights, bias, images, spill, places, results, size;  // offsets in floats
-  ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened)
-      : pixels((s.OH / Tiles::side) * (s.OW / Tiles::side)), padded_oc(round_up(s.OC, lanes)) {
-    weights = 0;
-    bias = weights + s.K() * padded_oc;
-    images = bias + padded_oc;
-    spill = images + threads() * p.size;
-    places = spill + threads() * spill_size;  // the same in bytes, of winners
-    results = places + threads() * spill_size / int64_t{sizeof(float)};
-    size = results + (is_widened ? threads() * pixels * s.OC : 0);
-  }
+struct ForwardMemory : Parts {
+  const Conv2dSizes& s;
+  const Padded p;
+  const bool is_widened;
+  const int64_t pixels = (s.OH / Tiles::side) * (s.OW / Tiles::side), padded_oc = round_up(s.OC, lanes);
+  float* weights = take<float>(s.K() * padded_oc);
+  float* bias = take<float>(padded_oc);
+  Each<float> images = each<float>(p.size);
+  Each<float> spill = each<float>(most_pixels * Tiles::panel);  // results of a tile, if OC ends in its channels
+  Each<uint8_t> places = each<uint8_t>(spill.size);             // the same of winners
+  Each<float> results = each<float>(is_widened ? pixels * s.OC : 0);
 };
 
 // y and winner: (pixels, OC).
 template <class Tiles>
-void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout<Tiles>& layout, const float* image,
-                   const float* weights, const float* bias, float floor, float* spill, uint8_t* places, float* y,
+void forward_image(const ForwardMemory<Tiles>& m, int thread, const float* image, float floor, float* y,
                    uint8_t* winner) {
+  const Conv2dSizes& s = m.s;
+  const Padded& p = m.p;
+  float* const spill = m.spill[thread];
+  uint8_t* const places = m.places[thread];
   const int64_t columns = s.OW / Tiles::side;
-  for (int64_t first = 0; first < layout.padded_oc; first += Tiles::panel) {
-    const int64_t channels = std::min(Tiles::panel, layout.padded_oc - first);
+  for (int64_t first = 0; first < m.padded_oc; first += Tiles::panel) {
+    const int64_t channels = std::min(Tiles::panel, m.padded_oc - first);
     const int64_t valid = std::min(channels, s.OC - first);
     const int vectors = static_cast<int>(channels / lanes);
     typename Tiles::Tile t{};
-    t.weight = weights + first * s.K(), t.bias = bias + first, t.floor = floor;
+    t.weight = m.weights + first * s.K(), t.bias = m.bias + first, t.floor = floor;
     t.KH = s.KH, t.run = s.KW * s.C, t.row = p.row;
     if constexpr (Tiles::side == 2) t.right = s.stride * s.C, t.below = s.stride * p.row;
-    for (int64_t pixel = 0, count = 0, row = 0, column = 0; pixel < layout.pixels; pixel += count) {
-      const int64_t tile = Tiles::size(vectors, layout.pixels - pixel);
-      count = std::min(tile, layout.pixels - pixel);
+    for (int64_t pixel = 0, count = 0, row = 0, column = 0; pixel < m.pixels; pixel += count) {
+      const int64_t tile = Tiles::size(vectors, m.pixels - pixel);
+      count = std::min(tile, m.pixels - pixel);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t at = (pixel + i) * s.OC + first;
         t.fields[i] = image + (row * p.W + column) * Tiles::side * s.stride * s.C;
@@ -146,33 +147,24 @@ template <class T, class Call>
 void forward_typed(const Call& call, Tensor& workspace) {
   using Tiles = TilesOf<Call>;
   const Conv2dSizes& s = call.sizes;
-  const Padded p(s);
-  const ForwardLayout<Tiles> layout(s, p, stores_16_bits<T>);
-  const int64_t result_size = layout.pixels * s.OC;
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const ForwardMemory<Tiles> m{Parts(workspace), s, Padded(s), stores_16_bits<T>};
+  const int64_t result_size = m.pixels * s.OC;
   const T* images = call.x.template data<T>();
   T* out = call.y.template mutable_data<T>();
   uint8_t* winners = winners_of(call);
-  pack_weights(s, call.weight.template data<T>(), layout.padded_oc, Tiles::panel, memory + layout.weights);
-  float* bias = memory + layout.bias;
-  std::fill_n(bias, layout.padded_oc, 0.0f);
-  for (int64_t oc = 0; call.bias.defined() && oc < s.OC; ++oc) {
-    bias[oc] = to_computing(call.bias.template data<T>()[oc]);
-  }
+  pack_weights(s, call.weight.template data<T>(), m.padded_oc, Tiles::panel, m.weights);
+  std::fill_n(m.bias, m.padded_oc, 0.0f);
+  if (call.bias.defined()) copy_elements(call.bias.template data<T>(), s.OC, m.bias);
   parallel(s.N, [&](int64_t n, int thread) {
     const T* image = images + n * s.H * s.W * s.C;
-    float* mine = memory + layout.images + thread * p.size;
-    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, p, image, mine);
+    float* mine = m.images[thread];
+    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, m.p, image, mine);
     const auto run = [&](const float* padded, float* y) {
-      forward_image<Tiles>(s, p, layout, padded, memory + layout.weights, bias, floor_of(call),
-                           memory + layout.spill + thread * layout.spill_size,
-                           reinterpret_cast<uint8_t*>(memory + layout.places) + thread * layout.spill_size, y,
-                           winners ? winners + n * result_size : nullptr);
+      forward_image(m, thread, padded, floor_of(call), y, winners ? winners + n * result_size : nullptr);
     };
     if constexpr (stores_16_bits<T>) {
-      float* result = memory + layout.results + thread * result_size;
-      run(mine, result);
-      narrow(result, out + n * result_size, result_size);
+      run(mine, m.results[thread]);
+      narrow(m.results[thread], out + n * result_size, result_size);
     } else {
       run(s.padding > 0 ? mine : image, out + n * result_size);
     }
@@ -186,8 +178,7 @@ void forward_direct(const Call& call, Tensor& workspace) {
 
 template <class Call>
 int64_t forward_workspace(const Call& call) {
-  const Conv2dSizes& s = call.sizes;
-  return ForwardLayout<TilesOf<Call>>(s, Padded(s), is_16_bit(call.x)).size * int64_t{sizeof(float)};
+  return ForwardMemory<TilesOf<Call>>{Parts(), call.sizes, Padded(call.sizes), is_16_bit(call.x)}.bytes();
 }
 
 }  // namespace
@@ -201,12 +192,12 @@ namespace hs {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
                 {.run = HS_DISPATCHED(forward_direct<Conv2dForward>),
-                 .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .supported = takes_f32_or_16_bits,
                  .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
                  .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",
                 {.run = HS_DISPATCHED(forward_direct<Conv2dPoolReluForward>),
-                 .supported = [](const Conv2dPoolReluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .supported = takes_f32_or_16_bits,
                  .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
                  .rank = 10});
 

@@ -20,12 +20,7 @@ template <class T>
 void copy_padded(const Conv2dSizes& s, const Padded& p, const T* image, float* padded) {
   if (s.padding > 0) std::fill_n(padded, p.size, 0.0f);
   for (int64_t h = 0; h < s.H; ++h) {
-    float* row = padded + (h + s.padding) * p.row + s.padding * s.C;
-    if constexpr (stores_16_bits<T>) {
-      widen(image + h * s.W * s.C, row, s.W * s.C);
-    } else {
-      std::copy_n(image + h * s.W * s.C, s.W * s.C, row);
-    }
+    copy_elements(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * p.row + s.padding * s.C);
   }
   std::fill_n(padded + p.H * p.row, p.size - p.H * p.row, 0.0f);
 }

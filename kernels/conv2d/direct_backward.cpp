@@ -13,10 +13,8 @@
 #include <limits>
 
 #include "kernels/conv2d/dense_backward.h"
-#include "kernels/conv2d/groups.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
@@ -28,31 +26,6 @@ namespace {
 struct Entry {
   float value;
   int32_t field;
-};
-
-struct BackwardLayout {
-  int64_t run, padded_run, field;  // run = KW*C; a field is KH rows of padded_run floats
-  int64_t weights, dweights, dbiases, images, dimages, entries, counts, gradients;  // offsets in floats
-  int64_t sorted, sorted_size;                                                      // (threads, what Source sorts)
-  int64_t size;
-  // pixels: elements of a sample's dy for each output channel
-  BackwardLayout(const Conv2dSizes& s, const Padded& p, int64_t pixels, bool copies_dy, int64_t sorted_size_)
-      : sorted_size(sorted_size_) {
-    run = s.KW * s.C;
-    padded_run = round_up(run, lanes);
-    field = s.KH * padded_run;
-    const int64_t groups = conv2d_groups(s);
-    weights = 0;                                       // (OC, field)
-    dweights = weights + s.OC * field;                 // (groups, OC, field)
-    dbiases = dweights + groups * s.OC * field;        // (groups, OC)
-    images = dbiases + groups * s.OC;                  // (threads, padded image)
-    dimages = images + threads() * p.size;             // (threads, padded image)
-    entries = dimages + threads() * p.size;            // (threads, OC, pixels) entries of two floats
-    counts = entries + threads() * s.OC * pixels * 2;  // (threads, OC)
-    gradients = counts + threads() * s.OC;             // (threads, pixels, OC), if dy must be copied
-    sorted = gradients + (copies_dy ? threads() * s.OC * pixels : 0);
-    size = sorted + threads() * sorted_size;
-  }
 };
 
 // dy of one sample, (pixels, OC). If pooled, it is that of the windows, and `winner` says which pixel of a window it
@@ -311,24 +284,24 @@ void for_blocks(const Conv2dSizes& s, int64_t padded_run, const Body& body) {
   }
 }
 
-void wide_dweights(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout, int64_t pixels, const float* x,
-                   const Entry* entries, const int32_t* counts, float* dweight) {
+template <class Memory>
+void wide_dweights(const Memory& m, int thread, const float* x, float* dweight) {
+  const Conv2dSizes& s = m.s;
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    const BlockArguments b{entries + oc * pixels, counts[oc], p.row, layout.padded_run};
-    for_blocks(s, layout.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
-      dweight_blocks[rows][vectors](b, x + kh * p.row + first,
-                                    dweight + oc * layout.field + kh * layout.padded_run + first);
+    const BlockArguments b = m.block(thread, oc);
+    for_blocks(s, m.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
+      dweight_blocks[rows][vectors](b, x + kh * m.p.row + first, dweight + oc * m.field + kh * m.padded_run + first);
     });
   }
 }
 
-void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout, int64_t pixels, const float* weights,
-            const Entry* entries, const int32_t* counts, float* dx) {
+template <class Memory>
+void add_dx(const Memory& m, int thread, float* dx) {
+  const Conv2dSizes& s = m.s;
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    const BlockArguments b{entries + oc * pixels, counts[oc], p.row, layout.padded_run};
-    for_blocks(s, layout.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
-      dx_blocks[rows][vectors](b, weights + oc * layout.field + kh * layout.padded_run + first,
-                               dx + kh * p.row + first);
+    const BlockArguments b = m.block(thread, oc);
+    for_blocks(s, m.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
+      dx_blocks[rows][vectors](b, m.weights + oc * m.field + kh * m.padded_run + first, dx + kh * m.p.row + first);
     });
   }
 }
@@ -386,12 +359,13 @@ void narrow_dweights(const Conv2dSizes& s, const Padded& p, const float* x, cons
 }
 
 // The weights of each output channel as its field lies in the image: (K, OC) -> (OC, KH, padded run).
-template <class T>
-void pack_fields(const Conv2dSizes& s, const BackwardLayout& layout, const T* from, float* weights) {
-  std::fill_n(weights, s.OC * layout.field, 0.0f);
+template <class T, class Memory>
+void pack_fields(const Memory& m, const T* from) {
+  const Conv2dSizes& s = m.s;
+  std::fill_n(m.weights, s.OC * m.field, 0.0f);
   for (int64_t k = 0; k < s.K(); ++k) {
-    float* to = weights + k / layout.run * layout.padded_run + k % layout.run;
-    for (int64_t oc = 0; oc < s.OC; ++oc) to[oc * layout.field] = to_computing(from[k * s.OC + oc]);
+    float* to = m.weights + k / m.run * m.padded_run + k % m.run;
+    for (int64_t oc = 0; oc < s.OC; ++oc) to[oc * m.field] = to_computing(from[k * s.OC + oc]);
   }
 }
 
@@ -412,11 +386,32 @@ const Tensor& winners_of(const Conv2dPoolReluBackward& call) { return call.winne
 template <class Call>
 using SourceOf = Gradients<std::is_same_v<Call, Conv2dPoolReluBackward>>;
 
+template <class Source>
+struct BackwardMemory : Parts {
+  const Conv2dSizes& s;
+  const bool copies_dy;
+  const Padded p{s};
+  // A field is KH rows of padded_run floats. pixels: elements of a sample's dy for each output channel.
+  const int64_t run = s.KW * s.C, padded_run = round_up(run, lanes), field = s.KH * padded_run;
+  const int64_t groups = conv2d_groups(s), pixels = Source::pixels(s);
+  float* weights = take<float>(s.OC * field);                       // (OC, field)
+  Each<float> dweights = each<float>(s.OC * field, groups);         // of a group: (OC, field), if narrow (K, OC)
+  Each<float> dbiases = each<float>(s.OC, groups);                  // (OC)
+  Each<float> images = each<float>(p.size);                         // of a thread: the padded image
+  Each<float> dimages = each<float>(p.size);                        // the padded image
+  Each<Entry> entries = each<Entry>(s.OC * pixels);                 // (OC, pixels)
+  Each<int32_t> counts = each<int32_t>(s.OC);                       // (OC)
+  Each<float> own_dy = each<float>(copies_dy ? s.OC * pixels : 0);  // (pixels, OC)
+  Each<float> sorted = each<float>(sorted_size<Source>(s));         // what Source sorts
+
+  BlockArguments block(int thread, int64_t oc) const {
+    return {entries[thread] + oc * pixels, counts[thread][oc], p.row, padded_run};
+  }
+};
+
 template <class Call>
-BackwardLayout layout_of(const Call& call) {
-  using Source = SourceOf<Call>;
-  const Conv2dSizes& s = call.sizes;
-  return {s, Padded(s), Source::pixels(s), is_16_bit(call.x) || relu_of(call).defined(), sorted_size<Source>(s)};
+BackwardMemory<SourceOf<Call>> memory_of(const Call& call, const Parts& parts) {
+  return {parts, call.sizes, is_16_bit(call.x) || relu_of(call).defined()};
 }
 
 // T: what the tensors store.
@@ -424,75 +419,63 @@ template <class T, class Call>
 void backward_from(const Call& call, Tensor& workspace) {
   using Source = SourceOf<Call>;
   const Conv2dSizes& s = call.sizes;
-  const Padded p(s);
-  const int64_t groups = conv2d_groups(s), pixels = Source::pixels(s), image_size = s.H * s.W * s.C;
-  const BackwardLayout layout = layout_of(call);
-  const bool narrow = is_narrow(s, Source::side == 2), patches = layout.sorted_size > 0;
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const auto m = memory_of(call, Parts(workspace));
+  const int64_t dy_size = m.pixels * s.OC, image_size = s.H * s.W * s.C;
+  const bool narrow = is_narrow(s, Source::side == 2), patches = m.sorted.size > 0;
   const T* images = call.x.template data<T>();
   const T* dout = call.dy.template data<T>();
   const T* relu_y = relu_of(call).defined() ? relu_of(call).template data<T>() : nullptr;
   const uint8_t* winners = winners_of(call).defined() ? winners_of(call).template data<uint8_t>() : nullptr;
   T* din = call.dx.defined() ? call.dx.template mutable_data<T>() : nullptr;
-  float* weights = memory + layout.weights;
   if constexpr (Source::has_patches) {
-    if (din && patches) Source::pack_patches(s, call.weight.template data<T>(), weights);
+    if (din && patches) Source::pack_patches(s, call.weight.template data<T>(), m.weights);
   }
-  if (din && !patches) pack_fields(s, layout, call.weight.template data<T>(), weights);
+  if (din && !patches) pack_fields(m, call.weight.template data<T>());
   // Vectors that run over the end of a row, padding, and 16 bits need a copy of the image.
-  const bool is_copied = stores_16_bits<T> || s.padding > 0 || layout.run != layout.padded_run;
+  const bool is_copied = stores_16_bits<T> || s.padding > 0 || m.run != m.padded_run;
 
-  parallel(groups, [&](int64_t group, int thread) {
-    float* image = memory + layout.images + thread * p.size;
-    float* dimage = memory + layout.dimages + thread * p.size;
-    Entry* entries = reinterpret_cast<Entry*>(memory + layout.entries) + thread * s.OC * pixels;
-    int32_t* counts = reinterpret_cast<int32_t*>(memory + layout.counts) + thread * s.OC;
-    float* dw = memory + layout.dweights + group * s.OC * layout.field;
-    float* db = memory + layout.dbiases + group * s.OC;
-    std::fill_n(dw, s.OC * layout.field, 0.0f);
-    std::fill_n(db, s.OC, 0.0f);
-    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      float* own_dy = memory + layout.gradients + thread * pixels * s.OC;
-      const float* dy = as_computing(dout + n * pixels * s.OC, pixels * s.OC, own_dy);
-      if (relu_y) through_relu(relu_y + n * pixels * s.OC, dy, pixels * s.OC, own_dy), dy = own_dy;
-      const Source source{dy, winners ? winners + n * pixels * s.OC : nullptr};
+  parallel(m.groups, [&](int64_t group, int thread) {
+    float *image = m.images[thread], *dimage = m.dimages[thread], *own_dy = m.own_dy[thread];
+    float *dw = m.dweights.zeroed(group), *db = m.dbiases.zeroed(group);
+    for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
+      const float* dy = as_computing(dout + n * dy_size, dy_size, own_dy);
+      if (relu_y) through_relu(relu_y + n * dy_size, dy, dy_size, own_dy), dy = own_dy;
+      const Source source{dy, winners ? winners + n * dy_size : nullptr};
       if (call.dbias.defined()) source.add_bias_gradient(s, db);
       if ((din && !patches) || (call.dweight.defined() && !narrow)) {
-        std::fill_n(counts, s.OC, 0);
-        source.collect(s, p, entries, counts);
+        source.collect(s, m.p, m.entries[thread], m.counts.zeroed(thread));
       }
       if (call.dweight.defined()) {
         const float* x = image;
         if (is_copied) {
-          copy_padded(s, p, images + n * image_size, image);
+          copy_padded(s, m.p, images + n * image_size, image);
         } else {
           x = reinterpret_cast<const float*>(images + n * image_size);
         }
         if (narrow) {
-          narrow_dweights(s, p, x, source, dw);
+          narrow_dweights(s, m.p, x, source, dw);
         } else {
-          wide_dweights(s, p, layout, pixels, x, entries, counts, dw);
+          wide_dweights(m, thread, x, dw);
         }
       }
       if (din) {
         T* out = din + n * image_size;
         float* dx = is_copied ? dimage : reinterpret_cast<float*>(out);
-        std::fill_n(dx, is_copied ? p.size : image_size, 0.0f);
+        std::fill_n(dx, is_copied ? m.p.size : image_size, 0.0f);
         if constexpr (Source::has_patches) {
-          if (patches) source.add_patches(s, p, weights, memory + layout.sorted + thread * layout.sorted_size, dx);
+          if (patches) source.add_patches(s, m.p, m.weights, m.sorted[thread], dx);
         }
-        if (!patches) add_dx(s, p, layout, pixels, weights, entries, counts, dx);
+        if (!patches) add_dx(m, thread, dx);
         for (int64_t h = 0; is_copied && h < s.H; ++h) {
-          store_block(dimage + (h + s.padding) * p.row + s.padding * s.C, out + h * s.W * s.C, s.W * s.C);
+          store_block(dimage + (h + s.padding) * m.p.row + s.padding * s.C, out + h * s.W * s.C, s.W * s.C);
         }
       }
     }
   });
 
-  // A wide group is (OC, KH, padded run), a narrow one (K, OC).
-  add_groups(s, memory + layout.dweights, s.OC * layout.field, call.accumulate, call.dweight, narrow ? 1 : layout.field,
-             [&](int64_t k) { return narrow ? k * s.OC : k / layout.run * layout.padded_run + k % layout.run; });
-  add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
+  add_groups(s, m.dweights, call.accumulate, call.dweight, narrow ? 1 : m.field,
+             [&](int64_t k) { return narrow ? k * s.OC : k / m.run * m.padded_run + k % m.run; });
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 template <class Call>
@@ -502,7 +485,7 @@ void backward_direct(const Call& call, Tensor& workspace) {
 
 template <class Call>
 int64_t backward_workspace(const Call& call) {
-  return layout_of(call).size * int64_t{sizeof(float)};
+  return memory_of(call, Parts()).bytes();
 }
 
 }  // namespace
@@ -532,13 +515,10 @@ int64_t workspace_of(const Conv2dBackward& call) {
 }
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
-                {.run = backward,
-                 .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = workspace_of,
-                 .rank = 10});
+                {.run = backward, .supported = takes_f32_or_16_bits, .workspace = workspace_of, .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "direct",
                 {.run = HS_DISPATCHED(backward_direct<Conv2dPoolReluBackward>),
-                 .supported = [](const Conv2dPoolReluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .supported = takes_f32_or_16_bits,
                  .workspace = HS_DISPATCHED(backward_workspace<Conv2dPoolReluBackward>),
                  .rank = 10});
 

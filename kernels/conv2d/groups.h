@@ -4,30 +4,28 @@
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/parts.h"
 
 namespace hs {
 
 inline int64_t conv2d_groups(const Conv2dSizes& s) { return s.N < 16 ? s.N : 16; }
 
-// gradient (+)= the sums of the groups, each `stride` elements behind the one before. Nothing if it is undefined.
+// gradient (+)= the sums of the groups. Nothing if it is undefined.
 template <class Real>
-void add_groups(const Conv2dSizes& s, const Real* sums, int64_t stride, bool accumulate, Tensor& gradient) {
-  if (!gradient.defined()) return;
-  update_gradient(gradient, accumulate, [=, groups = conv2d_groups(s)](int64_t i, Real total) {
-    for (int64_t group = 0; group < groups; ++group) total += sums[group * stride + i];
-    return total;
-  });
+void add_groups(const Conv2dSizes& s, const Each<Real>& sums, bool accumulate, Tensor& gradient) {
+  add_groups<Real>(sums.first, sums.size, conv2d_groups(s), accumulate, gradient);
 }
 
-// The same for a dweight (K, OC) whose sums (groups, size) have an order of their own: that of (k, oc) is at
-// place(k) + oc * stride. The totals remain in the first group's sums.
+// The same for a dweight (K, OC) whose sums have an order of their own: that of (k, oc) is at place(k) + oc * stride.
+// The totals remain in the first group's sums.
 template <class Place>
-void add_groups(const Conv2dSizes& s, float* sums, int64_t size, bool accumulate, Tensor& dweight, int64_t stride,
+void add_groups(const Conv2dSizes& s, const Each<float>& groups, bool accumulate, Tensor& dweight, int64_t stride,
                 const Place& place) {
   if (!dweight.defined()) return;
-  const auto add = [=, groups = conv2d_groups(s)](int64_t begin, int64_t end) {
-    for (int64_t group = 1; group < groups; ++group) {
-      const float* from = sums + group * size;
+  float* const sums = groups.first;
+  const auto add = [=, count = conv2d_groups(s)](int64_t begin, int64_t end) {
+    for (int64_t group = 1; group < count; ++group) {
+      const float* from = groups[group];
       for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
     }
   };

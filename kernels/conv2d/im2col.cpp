@@ -45,45 +45,41 @@ void col2im(const Conv2dSizes& s, const T* columns, T* x) {
   });
 }
 
-int64_t columns_size(const Conv2dSizes& s) { return s.OH * s.OW * s.K(); }
-
-// The workspace in elements of the computing type. 16-bit operands are widened: the weight once, images and results by
-// each thread.
-struct Layout {
-  int64_t weight, columns, images, results, dweights, dbiases, size;
-  Layout(const Conv2dSizes& s, bool is_widened, int64_t groups) {
-    weight = 0;                                                              // (K, OC)
-    columns = weight + (is_widened ? s.K() * s.OC : 0);                      // (threads, OH*OW, K)
-    images = columns + threads() * columns_size(s);                          // (threads, H, W, C)
-    results = images + (is_widened ? threads() * s.H * s.W * s.C : 0);       // (threads, OH*OW, OC)
-    dweights = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);  // (groups, K, OC)
-    dbiases = dweights + groups * s.K() * s.OC;                              // (groups, OC)
-    size = dbiases + groups * s.OC;
-  }
+// 16-bit operands are widened: the weight once, images and results by each thread.
+template <class Real>
+struct Memory : Parts {
+  const Conv2dSizes& s;
+  const bool is_widened;
+  const int64_t groups;                                                  // 0: of the forward pass
+  Real* weight = take<Real>(is_widened ? s.K() * s.OC : 0);              // (K, OC)
+  Each<Real> columns = each<Real>(s.OH * s.OW * s.K());                  // (OH*OW, K)
+  Each<Real> images = each<Real>(is_widened ? s.H * s.W * s.C : 0);      // (H, W, C)
+  Each<Real> results = each<Real>(is_widened ? s.OH * s.OW * s.OC : 0);  // (OH*OW, OC)
+  Each<Real> dweights = each<Real>(s.K() * s.OC, groups);                // (K, OC)
+  Each<Real> dbiases = each<Real>(s.OC, groups);                         // (OC)
 };
 
-int64_t element_size(const Tensor& x) { return x.dtype() == DType::f64 ? sizeof(double) : sizeof(float); }
-
-int64_t forward_workspace(const Conv2dForward& call) {
-  return Layout(call.sizes, is_16_bit(call.x), 0).size * element_size(call.x);
+template <class Call>
+int64_t workspace_of(const Call& call) {
+  const int64_t groups = std::is_same_v<Call, Conv2dBackward> ? conv2d_groups(call.sizes) : 0;
+  return call.x.dtype() == DType::f64 ? Memory<double>{Parts(), call.sizes, false, groups}.bytes()
+                                      : Memory<float>{Parts(), call.sizes, is_16_bit(call.x), groups}.bytes();
 }
 
 void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   prepare_eigen();
-  const Layout layout(s, is_16_bit(call.x), 0);
   const int64_t image_size = s.H * s.W * s.C, result_size = s.OH * s.OW * s.OC;
   for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
     const T* images = call.x.data<T>();
     const T* b = call.bias.defined() ? call.bias.data<T>() : nullptr;
-    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
-    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    const Memory<Real> m{Parts(workspace), s, stores_16_bits<T>, 0};
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, m.weight), s.K(), s.OC);
     T* out = call.y.mutable_data<T>();
     parallel(s.N, [&](int64_t n, int thread) {
-      Real* mine = memory + layout.columns + thread * columns_size(s);
-      im2col(s, as_computing(images + n * image_size, image_size, memory + layout.images + thread * image_size), mine);
-      Real* result = memory + layout.results + thread * result_size;
+      Real *mine = m.columns[thread], *result = m.results[thread];
+      im2col(s, as_computing(images + n * image_size, image_size, m.images[thread]), mine);
       if constexpr (!stores_16_bits<T>) result = out + n * result_size;
       auto yn = as_matrix(result, s.OH * s.OW, s.OC);
       yn.noalias() = as_matrix(static_cast<const Real*>(mine), s.OH * s.OW, s.K()) * w;
@@ -95,35 +91,24 @@ void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
   });
 }
 
-int64_t backward_workspace(const Conv2dBackward& call) {
-  return Layout(call.sizes, is_16_bit(call.x), conv2d_groups(call.sizes)).size * element_size(call.x);
-}
-
 void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   prepare_eigen();
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
-  const Layout layout(s, is_16_bit(call.x), groups);
   for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
     const T* images = call.x.data<T>();
     const T* dout = call.dy.data<T>();
     T* din = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
-    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
-    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
-    Real* dweights = memory + layout.dweights;
-    Real* dbiases = memory + layout.dbiases;
+    const Memory<Real> m{Parts(workspace), s, stores_16_bits<T>, groups};
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, m.weight), s.K(), s.OC);
     parallel(groups, [&](int64_t group, int thread) {
-      Real* mine = memory + layout.columns + thread * columns_size(s);
-      Real* image = memory + layout.images + thread * image_size;
-      auto dw = as_matrix(dweights + group * s.K() * s.OC, s.K(), s.OC);
-      auto db = as_matrix(dbiases + group * s.OC, 1, s.OC);
-      dw.setZero();
-      db.setZero();
+      Real *mine = m.columns[thread], *image = m.images[thread];
+      auto dw = as_matrix(m.dweights.zeroed(group), s.K(), s.OC);
+      auto db = as_matrix(m.dbiases.zeroed(group), 1, s.OC);
       for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-        const auto dyn = as_matrix(
-            as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.results + thread * pixels * s.OC),
-            pixels, s.OC);
+        const auto dyn =
+            as_matrix(as_computing(dout + n * pixels * s.OC, pixels * s.OC, m.results[thread]), pixels, s.OC);
         auto cols = as_matrix(mine, pixels, s.K());
         if (call.dweight.defined()) {
           im2col(s, as_computing(images + n * image_size, image_size, image), mine);
@@ -140,19 +125,19 @@ void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
         }
       }
     });
-    add_groups(s, dweights, s.K() * s.OC, call.accumulate, call.dweight);
-    add_groups(s, dbiases, s.OC, call.accumulate, call.dbias);
+    add_groups(s, m.dweights, call.accumulate, call.dweight);
+    add_groups(s, m.dbiases, call.accumulate, call.dbias);
   });
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "im2col",
                 {.run = forward_im2col,
                  .supported = [](const Conv2dForward& call) { return is_float(call.x) && without_relu(call); },
-                 .workspace = forward_workspace});
+                 .workspace = workspace_of<Conv2dForward>});
 REGISTER_KERNEL(conv2d_backward, cpu, "im2col",
                 {.run = backward_im2col,
                  .supported = [](const Conv2dBackward& call) { return is_float(call.x) && without_relu(call); },
-                 .workspace = backward_workspace});
+                 .workspace = workspace_of<Conv2dBackward>});
 
 }  // namespace
 }  // namespace hs

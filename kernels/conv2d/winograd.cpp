@@ -19,11 +19,8 @@
 #include <limits>
 
 #include "kernels/conv2d/dense_backward.h"
-#include "kernels/conv2d/groups.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
@@ -198,31 +195,18 @@ int64_t tiles_of_block(const Conv2dSizes& s, bool backward) {
   return std::max<int64_t>(1, floats / (points * (s.C + s.OC)) / whole_strips) * whole_strips;
 }
 
-struct WinogradLayout {
-  int64_t block, copy, each_thread;  // tiles, and floats of a thread
-  int64_t weights, bias, sums, dbiases, threads_begin, size;
-  WinogradLayout(const Conv2dSizes& s, bool backward) {
-    const int64_t channels = std::max(s.C, s.OC), all = points * s.C * s.OC;
-    block = tiles_of_block(s, backward);
-    copy = block * (tile_size(s.C) + tile_size(s.OC));
-    each_thread = copy + points * channels + (backward ? points * sums_size(s) : 0);
-    weights = 0;
-    bias = weights + all;
-    sums = bias + channels;
-    dbiases = sums + (backward ? conv2d_groups(s) * s.K() * s.OC : 0);
-    threads_begin = dbiases + (backward ? conv2d_groups(s) * s.OC : 0);
-    size = threads_begin + threads() * each_thread;
-  }
-};
-
-// A thread's memory.
-struct Own {
-  float *in, *out, *copy, *sums;  // the points of x and y, a square of pixels, and the products of all points
-  Own(const Conv2dSizes& s, const WinogradLayout& layout, float* memory, int thread)
-      : in(memory + layout.threads_begin + thread * layout.each_thread),
-        out(in + layout.block * tile_size(s.C)),
-        copy(in + layout.copy),
-        sums(copy + points * std::max(s.C, s.OC)) {}
+struct WinogradMemory : Parts {
+  const Conv2dSizes& s;
+  const bool backward;
+  const int64_t block = tiles_of_block(s, backward), groups = backward ? conv2d_groups(s) : 0;
+  const int64_t channels = std::max(s.C, s.OC);
+  float* weights = take<float>(points * s.C * s.OC);
+  float* bias = take<float>(channels);
+  Each<float> dweights = each<float>(s.K() * s.OC, groups);
+  Each<float> dbiases = each<float>(s.OC, groups);
+  Each<float> tiles = each<float>(block * (tile_size(s.C) + tile_size(s.OC)));  // of a thread: points of x, then of y
+  Each<float> copy = each<float>(points * channels);                            // a square of pixels
+  Each<float> sums = each<float>(backward ? points * sums_size(s) : 0);         // the products of all points
 };
 
 // One point and panel of some tiles. Whole strips: those behind the last tile are computed from what lies there.
@@ -299,28 +283,27 @@ constexpr void (*write_panels[])(const OutputTile&) = {nullptr, write_panel<1>, 
 
 // y of some tiles, a block after another; s: of this pass, which may be the one from dy to dx.
 template <class T>
-void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T>& images, float* memory,
-              const Output<T>& to, int64_t begin, int64_t end, int thread) {
+void run_pass(const Conv2dSizes& s, const WinogradMemory& m, const Images<T>& images, const Output<T>& to,
+              int64_t begin, int64_t end, int thread) {
   const Tiles tiles(s);
-  const Own own(s, layout, memory, thread);
+  float *in = m.tiles[thread], *out = in + m.block * tile_size(s.C), *copy = m.copy[thread];
   const int64_t side = to.winner ? 2 : 1, OH = s.OH / side, OW = s.OW / side;  // of y
-  for (int64_t first = begin; first < end; first += layout.block) {
-    const int64_t count = std::min(layout.block, end - first);
-    to_points<input_points>(images, tiles, s.padding, first, count, own.copy, own.in);
-    multiply_points(s, count, own.in, memory + layout.weights, own.out,
-                    ahead_of(to.y, s.N * OH * OW * s.OC, tiles, first, count),
-                    ahead_of(images.data, s.N * s.H * s.W * s.C, tiles, first + count, layout.block));
+  for (int64_t first = begin; first < end; first += m.block) {
+    const int64_t count = std::min(m.block, end - first);
+    to_points<input_points>(images, tiles, s.padding, first, count, copy, in);
+    multiply_points(s, count, in, m.weights, out, ahead_of(to.y, s.N * OH * OW * s.OC, tiles, first, count),
+                    ahead_of(images.data, s.N * s.H * s.W * s.C, tiles, first + count, m.block));
     for (int64_t tile = 0; tile < count; ++tile) {
       const auto [n, h, w] = tiles.at(first + tile);
       const int64_t place = ((n * OH + h / side) * OW + w / side) * s.OC;
       const int64_t rows = std::min<int64_t>(s.OH - h, 4) / side, columns = std::min<int64_t>(s.OW - w, 4) / side;
-      float* y = own.copy;  // 16 bits are rounded from here, whole rows of the tile
+      float* y = copy;  // 16 bits are rounded from here, whole rows of the tile
       int64_t row = 4 * s.OC;
       if constexpr (!stores_16_bits<T>) y = to.y + place, row = OW * s.OC;
       for (int64_t oc = 0; oc < s.OC; oc += panel) {
         write_panels[std::min(panel, s.OC - oc) / lanes](
-            {own.out + tile * tile_size(s.OC) + oc * points,
-             memory + layout.bias + oc,
+            {out + tile * tile_size(s.OC) + oc * points,
+             m.bias + oc,
              {y + oc, to.winner ? to.winner + place + oc : nullptr, to.floor},
              s.OH - h,
              s.OW - w,
@@ -338,20 +321,19 @@ void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T
 template <class T, class Call>
 void forward_winograd_of(const Call& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const WinogradLayout layout(s, false);
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  pack_points(s, call.weight.template data<T>(), false, memory + layout.weights);
+  const WinogradMemory m{Parts(workspace), s, false};
+  pack_points(s, call.weight.template data<T>(), false, m.weights);
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    memory[layout.bias + oc] = call.bias.defined() ? to_computing(call.bias.template data<T>()[oc]) : 0;
+    m.bias[oc] = call.bias.defined() ? to_computing(call.bias.template data<T>()[oc]) : 0;
   }
   const Images<T> x{call.x.template data<T>(), nullptr, s.H, s.W, s.C};
   const Output<T> y{call.y.template mutable_data<T>(), winners_of(call), floor_of(call)};
   Conv2dSizes covered = s;  // by windows
   if (y.winner) covered.OH -= s.OH % 2, covered.OW -= s.OW % 2;
   const int64_t tiles = Tiles(covered).count;
-  parallel((tiles + layout.block - 1) / layout.block, [&](int64_t piece, int thread) {
-    const int64_t first = piece * layout.block;
-    run_pass(covered, layout, x, memory, y, first, std::min(first + layout.block, tiles), thread);
+  parallel((tiles + m.block - 1) / m.block, [&](int64_t piece, int thread) {
+    const int64_t first = piece * m.block;
+    run_pass(covered, m, x, y, first, std::min(first + m.block, tiles), thread);
   });
 }
 
@@ -398,70 +380,66 @@ void add_all_products(const Conv2dSizes& s, const float* in, const float* out, i
 
 // dweight and dbias of a group's tiles.
 template <class T>
-void add_group(const Conv2dBackward& call, const WinogradLayout& layout, const Images<T>& dy, float* memory,
-               int64_t group, int64_t begin, int64_t end, int thread) {
+void add_group(const Conv2dBackward& call, const WinogradMemory& m, const Images<T>& dy, int64_t group, int64_t begin,
+               int64_t end, int thread) {
   const Conv2dSizes& s = call.sizes;
   const Tiles tiles(s);
-  const Own own(s, layout, memory, thread);
+  float *in = m.tiles[thread], *out = in + m.block * tile_size(s.C), *copy = m.copy[thread];
   const Images<T> x{call.x.data<T>(), nullptr, s.H, s.W, s.C};
-  float* dbias = memory + layout.dbiases + group * s.OC;
-  std::fill_n(dbias, s.OC, 0.0f);
-  for (int64_t first = begin; first < end; first += layout.block) {
-    const int64_t count = std::min(layout.block, end - first);
-    to_points<gradient_points>(dy, tiles, 0, first, count, own.copy, own.out);
+  float* dbias = m.dbiases.zeroed(group);
+  for (int64_t first = begin; first < end; first += m.block) {
+    const int64_t count = std::min(m.block, end - first);
+    to_points<gradient_points>(dy, tiles, 0, first, count, copy, out);
     for (int64_t oc = 0; oc < s.OC; oc += lanes) {
-      const float* at_one = own.out + at(oc) + 7 * line;  // there a tile's polynomial is the sum of its dy
+      const float* at_one = out + at(oc) + 7 * line;  // there a tile's polynomial is the sum of its dy
       Vec sum = load(dbias + oc);
       for (int64_t tile = 0; tile < count; ++tile) sum += load(at_one + tile * tile_size(s.OC));
       store(dbias + oc, sum);
     }
     if (!call.dweight.defined()) continue;
-    to_points<input_points>(x, tiles, s.padding, first, count, own.copy, own.in);
-    add_all_products(s, own.in, own.out, count, first > begin, own.sums,
-                     ahead_of(x.data, s.N * s.H * s.W * s.C, tiles, first + count, layout.block),
-                     ahead_of(dy.data, s.N * s.OH * s.OW * s.OC, tiles, first + count, layout.block));
+    to_points<input_points>(x, tiles, s.padding, first, count, copy, in);
+    add_all_products(s, in, out, count, first > begin, m.sums[thread],
+                     ahead_of(x.data, s.N * s.H * s.W * s.C, tiles, first + count, m.block),
+                     ahead_of(dy.data, s.N * s.OH * s.OW * s.OC, tiles, first + count, m.block));
   }
   if (!call.dweight.defined()) return;
   const int64_t channels = s.C * s.OC;
-  float* sums = memory + layout.sums + group * s.K() * s.OC;
+  float* sums = m.dweights[group];
   for (int64_t i = 0; i < channels; i += lanes, sums += lanes) {
-    transform<weight_gradients>(
-        [from = own.sums + i, point = sums_size(s)](int64_t a, int64_t b) { return load(from + (a * 6 + b) * point); },
-        [=](int64_t kh, int64_t kw, Vec v) { store(sums + (kh * 3 + kw) * channels, v); });
+    transform<weight_gradients>([from = m.sums[thread] + i, point = sums_size(s)](
+                                    int64_t a, int64_t b) { return load(from + (a * 6 + b) * point); },
+                                [=](int64_t kh, int64_t kw, Vec v) { store(sums + (kh * 3 + kw) * channels, v); });
   }
 }
 
 template <class T>
 void backward_winograd_of(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const WinogradLayout layout(s, true);
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const WinogradMemory m{Parts(workspace), s, true};
   const Images<T> dy{call.dy.data<T>(), call.relu_y.defined() ? call.relu_y.data<T>() : nullptr, s.OH, s.OW, s.OC};
   Conv2dSizes to_dx = s;
   to_dx.H = s.OH, to_dx.W = s.OW, to_dx.C = s.OC, to_dx.OH = s.H, to_dx.OW = s.W, to_dx.OC = s.C;
   to_dx.padding = 2 - s.padding;
   T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
   if (dx) {
-    pack_points(s, call.weight.data<T>(), true, memory + layout.weights);
-    std::fill_n(memory + layout.bias, s.C, 0.0f);
+    pack_points(s, call.weight.data<T>(), true, m.weights);
+    std::fill_n(m.bias, s.C, 0.0f);
   }
-  const int64_t groups = conv2d_groups(s);
-  parallel(groups, [&](int64_t group, int thread) {
-    const int64_t begin = group * s.N / groups, end = (group + 1) * s.N / groups;
+  parallel(m.groups, [&](int64_t group, int thread) {
+    const int64_t begin = group * s.N / m.groups, end = (group + 1) * s.N / m.groups;
     const auto first_tile = [](const Tiles& tiles, int64_t image) { return image * tiles.rows * tiles.columns; };
     if (call.dweight.defined() || call.dbias.defined()) {
       const Tiles tiles(s);
-      add_group(call, layout, dy, memory, group, first_tile(tiles, begin), first_tile(tiles, end), thread);
+      add_group(call, m, dy, group, first_tile(tiles, begin), first_tile(tiles, end), thread);
     }
     if (dx) {
       const Tiles tiles(to_dx);
-      run_pass(to_dx, layout, dy, memory, {dx, nullptr, -std::numeric_limits<float>::infinity()},
-               first_tile(tiles, begin), first_tile(tiles, end), thread);
+      run_pass(to_dx, m, dy, {dx, nullptr, -std::numeric_limits<float>::infinity()}, first_tile(tiles, begin),
+               first_tile(tiles, end), thread);
     }
   });
-  add_groups(s, memory + layout.sums, s.K() * s.OC, call.accumulate, call.dweight, 1,
-             [&](int64_t k) { return k * s.OC; });
-  add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
+  add_groups(s, m.dweights, call.accumulate, call.dweight, 1, [&](int64_t k) { return k * s.OC; });
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 void backward_winograd(const Conv2dBackward& call, Tensor& workspace) {
@@ -470,11 +448,9 @@ void backward_winograd(const Conv2dBackward& call, Tensor& workspace) {
 
 template <class Call>
 int64_t forward_workspace(const Call& call) {
-  return WinogradLayout(call.sizes, false).size * int64_t{sizeof(float)};
+  return WinogradMemory{Parts(), call.sizes, false}.bytes();
 }
-int64_t backward_workspace(const Conv2dBackward& call) {
-  return WinogradLayout(call.sizes, true).size * int64_t{sizeof(float)};
-}
+int64_t backward_workspace(const Conv2dBackward& call) { return WinogradMemory{Parts(), call.sizes, true}.bytes(); }
 
 }  // namespace
 }  // namespace hs::HS_ISA

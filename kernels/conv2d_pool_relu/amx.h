@@ -8,26 +8,25 @@
 
 namespace hs::amx {
 
-// The byte offsets of the workspace's parts.
-struct PooledLayout {
-  int64_t windows;          // of an image
-  int64_t rows, positions;  // of a strip: an even number of rows of sums, and whole blocks of positions
-  int64_t weights, bias, planes, sums, results, winners, size;
-  PooledLayout(const Conv2dSizes& s, const Plane& p) {
-    constexpr int64_t cache = 40 << 10;  // bytes of sums that stay in the first-level cache
-    const auto blocks_of = [&](int64_t count) { return round_up((count - 1) * p.W + s.OW / 2 * 2, 32); };
-    windows = (s.OH / 2) * (s.OW / 2);
-    rows = s.OH / 2 * 2;
-    while (rows > 2 && blocks_of(rows) * p.padded_oc * 4 > cache) rows -= 2;
-    positions = blocks_of(rows);
-    weights = 0;                                                // cells
-    bias = weights + p.weights() * 4;                           // (padded_oc)
-    planes = bias + p.padded_oc * 4;                            // (threads, stored, C) bf16
-    sums = planes + threads() * p.stored * p.C * 2;             // (threads, positions, padded_oc)
-    results = sums + threads() * positions * p.padded_oc * 4;   // (threads, windows, padded_oc)
-    winners = results + threads() * windows * p.padded_oc * 4;  // (threads, windows, padded_oc) bytes
-    size = winners + threads() * windows * p.padded_oc;
-  }
+// How many rows of sums are in a strip, an even number, so that they stay in the first-level cache.
+inline int64_t rows_of_strip(const Conv2dSizes& s, const Plane& p) {
+  constexpr int64_t cache = 40 << 10;  // bytes
+  int64_t rows = s.OH / 2 * 2;
+  while (rows > 2 && round_up((rows - 1) * p.W + s.OW / 2 * 2, 32) * p.padded_oc * 4 > cache) rows -= 2;
+  return rows;
+}
+
+struct PooledMemory : Parts {
+  const Conv2dSizes& s;
+  const Plane& p;
+  const int64_t windows = (s.OH / 2) * (s.OW / 2), rows = rows_of_strip(s, p);
+  Cell* weights = take<Cell>(p.weights());
+  float* bias = take<float>(p.padded_oc);                  // (padded_oc)
+  Each<BFloat16> planes = each<BFloat16>(p.stored * p.C);  // of a thread: (stored, C)
+  Each<float> sums =
+      each<float>(round_up((rows - 1) * p.W + s.OW / 2 * 2, 32) * p.padded_oc);  // (positions, padded_oc)
+  Each<float> results = each<float>(windows * p.padded_oc);                      // (windows, padded_oc)
+  Each<uint8_t> winners = each<uint8_t>(windows * p.padded_oc);                  // (windows, padded_oc)
 };
 
 template <class Tiles>
@@ -35,29 +34,24 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   if (s.C == 1) return one_channel::forward<Tiles>(call, workspace);
   const Plane p = input_plane(s);
-  const PooledLayout layout(s, p);
-  const int64_t PW = s.OW / 2, windows = layout.windows;
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
-  float* bias = reinterpret_cast<float*>(memory + layout.bias);
-  pack_parameters(call.weight, call.bias, s.C, p, weights, bias);
+  const PooledMemory m{Parts(workspace), s, p};
+  const int64_t PW = s.OW / 2;
+  pack_parameters(call.weight, call.bias, s.C, p, m.weights, m.bias);
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* y = call.y.mutable_data<BFloat16>();
   uint8_t* winner = call.winner.mutable_data<uint8_t>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored * p.C;
-    float* sums = reinterpret_cast<float*>(memory + layout.sums) + thread * layout.positions * p.padded_oc;
-    float* results = reinterpret_cast<float*>(memory + layout.results) + thread * windows * p.padded_oc;
-    uint8_t* winners = memory + layout.winners + thread * windows * p.padded_oc;
-    const BFloat16* plane = planes_of(s, images, n, p, own);
+    float *sums = m.sums[thread], *results = m.results[thread];
+    uint8_t* winners = m.winners[thread];
+    const BFloat16* plane = planes_of(s, images, n, p, m.planes[thread]);
     {
       const Session<Tiles> session;
       const WindowRow row{PW, p.padded_oc, p.W * p.padded_oc};
       int64_t window = 0;
-      for (int64_t h = 0; h < s.OH / 2 * 2; h += layout.rows) {
-        const int64_t rows = std::min(layout.rows, s.OH / 2 * 2 - h), end = (rows - 1) * p.W + 2 * PW;
+      for (int64_t h = 0; h < s.OH / 2 * 2; h += m.rows) {
+        const int64_t rows = std::min(m.rows, s.OH / 2 * 2 - h), end = (rows - 1) * p.W + 2 * PW;
         for (int64_t q = 0; q < end; q += 32) {
-          correlate_block<Tiles>(p, plane, weights, bias, h * p.W + q, sums + q * p.padded_oc);
+          correlate_block<Tiles>(p, plane, m.weights, m.bias, h * p.W + q, sums + q * p.padded_oc);
         }
         for (int64_t i = 0; i < rows; i += 2, window += PW) {
           pool_sums(sums + i * row.below, row, p.padded_oc, results + window * p.padded_oc,
@@ -65,9 +59,9 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
         }
       }
     }
-    const int64_t rows = s.OC == p.padded_oc ? 1 : windows, count = windows / rows * s.OC;
+    const int64_t rows = s.OC == p.padded_oc ? 1 : m.windows, count = m.windows / rows * s.OC;
     for (int64_t i = 0; i < rows; ++i) {
-      const int64_t to = n * windows * s.OC + i * s.OC;
+      const int64_t to = n * m.windows * s.OC + i * s.OC;
       narrow(results + i * p.padded_oc, y + to, count);
       std::copy_n(winners + i * p.padded_oc, count, winner + to);
     }
@@ -82,7 +76,8 @@ inline Conv2dSizes covered(Conv2dSizes s) {
 }
 
 inline int64_t pooled_backward_workspace(const Conv2dPoolReluBackward& call) {
-  if (call.sizes.C == 1) return one_channel::BackwardLayout(call.sizes, one_channel::Image(call.sizes)).size;
+  if (call.sizes.C == 1)
+    return one_channel::BackwardMemory{Parts(), call.sizes, one_channel::Image(call.sizes)}.bytes();
   return backward_size(covered(call.sizes), call.dx.defined());
 }
 
@@ -105,8 +100,8 @@ inline bool takes(const Conv2dPoolReluForward& call) {
   return takes_forward(call.x, call.sizes) || one_channel::takes_forward(call.x, call.sizes);
 }
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
-  if (call.sizes.C == 1) return one_channel::ForwardLayout(one_channel::Image(call.sizes)).size;
-  return PooledLayout(call.sizes, input_plane(call.sizes)).size;
+  if (call.sizes.C == 1) return one_channel::ForwardMemory{Parts(), one_channel::Image(call.sizes)}.bytes();
+  return PooledMemory{Parts(), call.sizes, input_plane(call.sizes)}.bytes();
 }
 
 }  // namespace hs::amx

@@ -47,20 +47,16 @@ inline void copy_padded(const Conv2dSizes& s, const Image& image, const BFloat16
   for (int64_t h = 0; h < s.H; ++h) std::copy_n(from + h * s.W, s.W, to + (h + s.padding) * image.W + s.padding);
 }
 
-struct ForwardLayout {  // offsets in bytes
-  int64_t weights, planes, rows, sums, results, winners, size;
-  int64_t row;  // cells of an interleaved row
-  explicit ForwardLayout(const Image& image) {
-    const int64_t pooled = image.PW * image.padded_oc;
-    row = 2 * round_up(image.positions + most_columns, 8);
-    weights = 0;                                                             // (16, padded_oc) pairs
-    planes = weights + tile_rows * image.padded_oc * 4;                      // (threads, stored) bf16
-    rows = planes + threads() * image.stored * 2;                            // (threads, 2 PH, row)
-    sums = rows + threads() * 2 * image.PH * row * 4;                        // (threads, 2, positions, padded_oc)
-    results = sums + threads() * 2 * image.positions * image.padded_oc * 4;  // (threads, PW, padded_oc)
-    winners = results + threads() * pooled * 4;                              // the same in bytes
-    size = winners + threads() * pooled;
-  }
+struct ForwardMemory : Parts {
+  const Image& image;
+  const int64_t row = 2 * round_up(image.positions + most_columns, 8);  // cells of an interleaved row
+  const int64_t below = image.positions * image.padded_oc;              // floats of a row of sums
+  Cell* weights = take<Cell>(tile_rows * image.padded_oc);              // (16, padded_oc) pairs
+  Each<BFloat16> planes = each<BFloat16>(image.stored);                 // of a thread: (stored)
+  Each<uint32_t> rows = each<uint32_t>(2 * image.PH * row);             // (2 PH, row)
+  Each<float> sums = each<float>(2 * below);                            // (2, positions, padded_oc)
+  Each<float> results = each<float>(image.PW * image.padded_oc);        // (PW, padded_oc)
+  Each<uint8_t> winners = each<uint8_t>(results.size);                  // (PW, padded_oc)
 };
 
 // The weight (KH*KW, OC) and the bias become (16, padded_oc) pairs along k = 4 * kw + kh; the bias is that of kh = 3.
@@ -101,35 +97,31 @@ template <class Tiles>
 void forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const Image image(s);
-  const ForwardLayout layout(image);
-  const int64_t padded_oc = image.padded_oc, below = image.positions * padded_oc, pooled = image.PW * padded_oc;
+  const ForwardMemory m{Parts(workspace), image};
+  const int64_t padded_oc = image.padded_oc;
   const bool is_whole = s.OC == padded_oc;
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
-  pack_parameters(s, call.weight, call.bias, padded_oc, weights);
+  pack_parameters(s, call.weight, call.bias, padded_oc, m.weights);
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* y = call.y.mutable_data<BFloat16>();
   uint8_t* winner = call.winner.mutable_data<uint8_t>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * image.stored;
-    Cell* rows = reinterpret_cast<Cell*>(memory + layout.rows) + thread * 2 * image.PH * layout.row;
-    float* sums = reinterpret_cast<float*>(memory + layout.sums) + thread * 2 * below;
-    float* results = reinterpret_cast<float*>(memory + layout.results) + thread * pooled;
-    uint8_t* winners = memory + layout.winners + thread * pooled;
-    std::fill_n(plane, image.stored, BFloat16{0});
+    BFloat16* plane = m.planes.zeroed(thread);
+    Cell* rows = m.rows[thread];
+    float *sums = m.sums[thread], *results = m.results[thread];
+    uint8_t* winners = m.winners[thread];
     copy_padded(s, image, images + n * s.H * s.W, plane);
     // All rows first: a tile that is loaded right after its row was stored waits for the stores.
     for (int64_t h = 0; h < 2 * image.PH; ++h) {
-      interleave_with_ones(&plane[h * image.W].bits, image.W, image.positions + most_columns, rows + h * layout.row);
+      interleave_with_ones(&plane[h * image.W].bits, image.W, image.positions + most_columns, rows + h * m.row);
     }
     const Session<Tiles> session;
     for (int64_t ph = 0; ph < image.PH; ++ph) {
-      correlate_row<Tiles>(image, rows + 2 * ph * layout.row, weights, sums);
-      correlate_row<Tiles>(image, rows + (2 * ph + 1) * layout.row, weights, sums + below);
+      correlate_row<Tiles>(image, rows + 2 * ph * m.row, m.weights, sums);
+      correlate_row<Tiles>(image, rows + (2 * ph + 1) * m.row, m.weights, sums + m.below);
       const int64_t to = (n * image.PH + ph) * image.PW * s.OC;
-      pool_sums(sums, {image.PW, padded_oc, below}, padded_oc, results, is_whole ? winner + to : winners);
+      pool_sums(sums, {image.PW, padded_oc, m.below}, padded_oc, results, is_whole ? winner + to : winners);
       if (is_whole) {
-        narrow(results, y + to, pooled);
+        narrow(results, y + to, m.results.size);
       } else {
         for (int64_t pw = 0; pw < image.PW; ++pw) {
           narrow(results + pw * padded_oc, y + to + pw * s.OC, s.OC);
@@ -140,22 +132,16 @@ void forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   });
 }
 
-struct BackwardLayout {  // offsets in bytes
-  int64_t dweights, dbiases, planes, shifted, pairs, sums, size;
-  int64_t rows;  // of `shifted`, for each block of positions
-  BackwardLayout(const Conv2dSizes& s, const Image& image) {
-    const int64_t groups = conv2d_groups(s);
-    int64_t end = 0;
-    const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
-    rows = image.H * s.KW + tile_rows;
-    dweights = part(groups * s.KH * s.KW * image.padded_oc * 4);      // (groups, taps, padded_oc)
-    dbiases = part(groups * image.padded_oc * 4);                     // (groups, padded_oc)
-    planes = part(threads() * image.stored * 2);                      // (threads, stored) bf16
-    shifted = part(threads() * image.positions / block * rows * 64);  // (threads, blocks, rows, 32) bf16
-    pairs = part(threads() * image.positions * block * 4);            // (threads, 2, positions / 2, 32) pairs
-    sums = part(threads() * 2 * tile_rows * image.padded_oc * 4);     // (threads, 2, 16, padded_oc)
-    size = end;
-  }
+struct BackwardMemory : Parts {
+  const Conv2dSizes& s;
+  const Image& image;
+  const int64_t groups = conv2d_groups(s), rows = image.H * s.KW + tile_rows;  // rows of a block in `shifted`
+  Each<float> dweights = each<float>(s.KH * s.KW * image.padded_oc, groups);   // of a group: (taps, padded_oc)
+  Each<float> dbiases = each<float>(image.padded_oc, groups);                  // (padded_oc)
+  Each<BFloat16> planes = each<BFloat16>(image.stored);                        // of a thread: (stored)
+  Each<BFloat16> shifted = each<BFloat16>(image.positions * rows);             // (blocks, rows, 32)
+  Each<uint32_t> pairs = each<uint32_t>(image.positions * block);              // (2, positions / 2, 32)
+  Each<float> sums = each<float>(2 * tile_rows * image.padded_oc);             // (2, 16, padded_oc)
 };
 
 // Row h * KW + kw of a block is the row h of the image from position `block + kw` on.
@@ -204,43 +190,30 @@ template <class Tiles>
 void backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const Image image(s);
-  const BackwardLayout layout(s, image);
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const auto part = [memory]<class T>(int64_t begin, T) { return reinterpret_cast<T*>(memory + begin); };
-  const int64_t groups = conv2d_groups(s), padded_oc = image.padded_oc, fields = s.KH * s.KW * padded_oc;
-  const int64_t pooled = image.PH * image.PW * s.OC, shifted_size = image.positions * layout.rows;
-  float* dweights = part(layout.dweights, float{});
-  float* dbiases = part(layout.dbiases, float{});
+  const BackwardMemory m{Parts(workspace), s, image};
+  const int64_t padded_oc = image.padded_oc, pooled = image.PH * image.PW * s.OC;
   const BFloat16* images = call.x.data<BFloat16>();
   const BFloat16* dy = call.dy.data<BFloat16>();
   const uint8_t* winner = call.winner.data<uint8_t>();
 
-  parallel(groups, [&](int64_t group, int thread) {
-    BFloat16* plane = part(layout.planes, BFloat16{}) + thread * image.stored;
-    BFloat16* shifted = part(layout.shifted, BFloat16{}) + thread * shifted_size;
-    Cell* pairs = part(layout.pairs, Cell{}) + thread * image.positions * block;
-    float* sums = part(layout.sums, float{}) + thread * 2 * tile_rows * padded_oc;
-    float* dbias = dbiases + group * padded_oc;
-    std::fill_n(plane, image.stored, BFloat16{0});
-    std::fill_n(shifted, shifted_size, BFloat16{0});
-    std::fill_n(pairs, image.positions * block, Cell{0});
-    std::fill_n(sums, 2 * tile_rows * padded_oc, 0.0f);
-    std::fill_n(dbias, padded_oc, 0.0f);
+  parallel(m.groups, [&](int64_t group, int thread) {
+    BFloat16 *plane = m.planes.zeroed(thread), *shifted = m.shifted.zeroed(thread);
+    Cell* pairs = m.pairs.zeroed(thread);
+    float *sums = m.sums.zeroed(thread), *dbias = m.dbiases.zeroed(group);
     {
       const Session<Tiles> session;
-      for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
+      for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
         copy_padded(s, image, images + n * s.H * s.W, plane);
-        shift_rows(s, image, plane, layout.rows, shifted);
-        add_weight_gradient<Tiles>(s, image, shifted, layout.rows, dy + n * pooled, winner + n * pooled, pairs, sums,
-                                   dbias);
+        shift_rows(s, image, plane, m.rows, shifted);
+        add_weight_gradient<Tiles>(s, image, shifted, m.rows, dy + n * pooled, winner + n * pooled, pairs, sums, dbias);
       }
     }
-    float* dweight = dweights + group * fields;
-    for (int64_t i = 0; i < fields; ++i) dweight[i] = sums[i] + sums[tile_rows * padded_oc + i];
+    float* dweight = m.dweights[group];
+    for (int64_t i = 0; i < m.dweights.size; ++i) dweight[i] = sums[i] + sums[tile_rows * padded_oc + i];
   });
 
-  add_groups(s, dweights, fields, call.accumulate, call.dweight, 1, [&](int64_t k) { return k * padded_oc; });
-  add_groups(s, dbiases, padded_oc, call.accumulate, call.dbias);
+  add_groups(s, m.dweights, call.accumulate, call.dweight, 1, [&](int64_t k) { return k * padded_oc; });
+  add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
 }  // namespace hs::amx::one_channel

@@ -149,13 +149,9 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "naive",
-                {.run = forward_naive,
-                 .supported = [](const Conv2dPoolReluForward& call) { return is_f32_or_f64(call.x); },
-                 .rank = -10});
+                {.run = forward_naive, .supported = takes_f32_or_f64, .rank = -10});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "naive",
-                {.run = backward_naive,
-                 .supported = [](const Conv2dPoolReluBackward& call) { return is_f32_or_f64(call.x); },
-                 .rank = -10});
+                {.run = backward_naive, .supported = takes_f32_or_f64, .rank = -10});
 
 }  // namespace
 }  // namespace hs

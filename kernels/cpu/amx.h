@@ -10,8 +10,7 @@
 
 namespace hs::amx {
 
-inline constexpr int64_t tile_rows = 16;  // of every tile
-inline constexpr int64_t tile_row_bytes = 64;
+inline constexpr int64_t tile_rows = 16;   // of every tile
 inline constexpr int64_t tile_depth = 32;  // values of K in one product
 
 // How the kernels use the eight tiles: 2 x 2 sums, each pair of A and B tiles serves four products.

@@ -27,6 +27,14 @@ inline bool is_same_or_f32(const Tensor& x, const Tensor& y) {
 // Whether they have one float type both, or x is f32 and y has 16 bits.
 inline bool is_float_or_narrower(const Tensor& x, const Tensor& y) { return is_float(x) && is_same_or_f32(y, x); }
 
+// For `supported`: they ask the type of a call's first tensor.
+inline constexpr auto takes_f32_or_f64 = [](const auto& call) { return is_f32_or_f64(*call.tensors().front()); };
+inline constexpr auto takes_floats = [](const auto& call) { return is_float(*call.tensors().front()); };
+inline constexpr auto takes_f32_or_16_bits = [](const auto& call) {
+  const Tensor& first = *call.tensors().front();
+  return is_f32(first) || is_16_bit(first);
+};
+
 // Calls body.operator()<T>() with T = float or double. REQUIRES: is_f32_or_f64 for this dtype; variants say so in
 // `supported`.
 template <class Body>
@@ -38,46 +46,31 @@ void for_f32_or_f64(DType dtype, const Body& body) {
   }
 }
 
-// Calls body.operator()<T>() with T = float, double, Half or BFloat16. REQUIRES: is_float for this dtype.
+// The same with T = float, Half or BFloat16. REQUIRES: is_float for this dtype, and not f64
+template <class Body>
+auto for_f32_or_16_bits(DType dtype, const Body& body) {
+  if (dtype == DType::f16) return body.template operator()<Half>();
+  if (dtype == DType::bf16) return body.template operator()<BFloat16>();
+  return body.template operator()<float>();
+}
+// The same with T = float, double, Half or BFloat16. REQUIRES: is_float for this dtype
 template <class Body>
 void for_float_type(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::f64:
-      return body.template operator()<double>();
-    case DType::f16:
-      return body.template operator()<Half>();
-    case DType::bf16:
-      return body.template operator()<BFloat16>();
-    default:
-      return body.template operator()<float>();
-  }
+  if (dtype == DType::f64) return body.template operator()<double>();
+  for_f32_or_16_bits(dtype, body);
 }
 
-// Calls body.operator()<T, N>() with the types of x and y. REQUIRES: is_float_or_narrower
-template <class Body>
-void for_float_type(const Tensor& x, const Tensor& y, const Body& body) {
-  for_float_type(y.dtype(), [&]<class N>() {
-    x.dtype() == y.dtype() ? body.template operator()<N, N>() : body.template operator()<float, N>();
-  });
-}
-
-// for_float_type() for kernels that compute in f32: T = float, Half or BFloat16. REQUIRES: is_float, not f64.
-template <class Body>
-void for_f32_or_16_bits(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::f16:
-      return body.template operator()<Half>();
-    case DType::bf16:
-      return body.template operator()<BFloat16>();
-    default:
-      return body.template operator()<float>();
-  }
-}
+// Both with the types of x and y: body.operator()<T, N>(). REQUIRES: is_float_or_narrower
 template <class Body>
 void for_f32_or_16_bits(const Tensor& x, const Tensor& y, const Body& body) {
   for_f32_or_16_bits(y.dtype(), [&]<class N>() {
     x.dtype() == y.dtype() ? body.template operator()<N, N>() : body.template operator()<float, N>();
   });
+}
+template <class Body>
+void for_float_type(const Tensor& x, const Tensor& y, const Body& body) {
+  if (y.dtype() == DType::f64) return body.template operator()<double, double>();
+  for_f32_or_16_bits(x, y, body);
 }
 
 template <class T>
@@ -134,6 +127,16 @@ const Computing<T>* as_computing(const T* from, int64_t count, Computing<T>* buf
     return buffer;
   } else {
     return from;
+  }
+}
+
+// Elements as they are computed with: copied, or widened.
+template <class T, class Element>
+void copy_elements(const T* from, int64_t count, Element* to) {
+  if constexpr (std::is_same_v<T, Element>) {
+    std::copy_n(from, count, to);
+  } else {
+    widen(from, to, count);
   }
 }
 
@@ -219,6 +222,17 @@ void update_gradient(Tensor& gradient, bool adds, const F& value) {
         to[i] = from_computing<T>(static_cast<Computing<T>>(value(i, before)));
       }
     });
+  });
+}
+
+// The same for the sums of `groups` groups, `stride` from each other: each is added in turn. Nothing if it is
+// undefined.
+template <class Total, class Real>
+void add_groups(const Real* sums, int64_t stride, int64_t groups, bool adds, Tensor& gradient) {
+  if (!gradient.defined()) return;
+  update_gradient(gradient, adds, [=](int64_t i, Total total) {
+    for (int64_t group = 0; group < groups; ++group) total += sums[group * stride + i];
+    return total;
   });
 }
 

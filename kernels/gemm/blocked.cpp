@@ -88,24 +88,11 @@ struct Widened {
   }
 };
 
-// Calls function.operator()<Product>() for the factors' type.
-template <class Function>
-auto for_product(const Gemm& call, const Function& function) {
-  switch (call.a.dtype()) {
-    case DType::f16:
-      return function.template operator()<Widened<Half>>();
-    case DType::bf16:
-      return function.template operator()<Widened<BFloat16>>();
-    default:
-      return function.template operator()<Widened<float>>();
-  }
-}
-
 void multiply(const Gemm& call, Tensor& memory) {
-  for_product(call, [&]<class Product>() { gemm_blocked<Product>(call, memory); });
+  for_f32_or_16_bits(call.a.dtype(), [&]<class T>() { gemm_blocked<Widened<T>>(call, memory); });
 }
 int64_t bytes(const Gemm& call) {
-  return for_product(call, [&]<class Product>() { return workspace<Product>(call); });
+  return for_f32_or_16_bits(call.a.dtype(), [&]<class T>() { return workspace<Widened<T>>(call); });
 }
 
 }  // namespace

@@ -63,14 +63,14 @@ struct Left {
 // How C and K are cut. K is cut before tiles become smaller, if there would be too few pieces for several threads: a
 // large tile packs each factor for more sums, and reads long pieces of rows, which memory delivers faster. So tiles are
 // as wide as C, if they may be; with op(B) packed for all of them, they need not be long.
+template <class Product>
 struct Cuts {
   int64_t rows_each, row_tiles;               // the last tile may have fewer rows
   int64_t blocks, blocks_each, column_tiles;  // blocks of tile_columns: in C, in a tile
   int64_t parts, part;                        // `part`: values of k in each part but the last
   int64_t shared;                             // cells of op(B), packed for all tiles, or 0
 
-  template <class Product>
-  Cuts(int64_t M, int64_t N, int64_t K, const Product*) : blocks(ceil(N, tile_columns)) {
+  Cuts(int64_t M, int64_t N, int64_t K) : blocks(ceil(N, tile_columns)) {
     constexpr int64_t shortest_part = 512, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
     constexpr int64_t most_sums = 1 << 19;                            // of all parts, so that caches hold them
     constexpr int64_t short_tile = 128, most_blocks = Product::max_sums / short_tile / tile_columns;
@@ -331,7 +331,7 @@ struct Sizes {
   using T = typename Product::Element;
   Factor<T> a, b;
   int64_t M, N, K;
-  Cuts cuts;
+  Cuts<Product> cuts;
   int64_t left;     // cells of packed op(A)
   int64_t partial;  // floats of the parts' sums: (parts, row_tiles, blocks, rows_each, tile_columns)
 
@@ -341,7 +341,7 @@ struct Sizes {
         M(call.c.shape()[0]),
         N(call.c.shape()[1]),
         K(call.a.shape()[a.k_is_inner ? 1 : 0]),
-        cuts(M, N, K, static_cast<const Product*>(nullptr)),
+        cuts(M, N, K),
         left(left_cells<Product>(a, M, K)),
         partial(cuts.parts == 1 ? 0 : cuts.parts * cuts.row_tiles * cuts.blocks * cuts.rows_each * tile_columns) {}
 };
@@ -356,7 +356,7 @@ int64_t workspace(const Gemm& call) {
 template <class Product>
 void gemm_blocked(const Gemm& call, Tensor& memory) {
   const Sizes<Product> s(call);
-  const Cuts& cuts = s.cuts;
+  const auto& cuts = s.cuts;
   Cell* const shared = reinterpret_cast<Cell*>(memory.mutable_data<uint8_t>());
   Cell* const cells = shared + cuts.shared;
   const Left left = pack_left<Product>(s.a, s.M, s.K, cells);

@@ -55,10 +55,7 @@ void gemm_eigen(const Gemm& call) {
   if (options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);  // of an empty C too
 }
 
-REGISTER_KERNEL(gemm, cpu, "eigen",
-                {.run = gemm_eigen,
-                 .supported = [](const Gemm& call) { return is_f32_or_f64(call.a); },
-                 .layout = "rows"});
+REGISTER_KERNEL(gemm, cpu, "eigen", {.run = gemm_eigen, .supported = takes_f32_or_f64, .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

@@ -17,15 +17,8 @@ void finish_rows(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t co
   constexpr bool narrows = stores_16_bits<T>;
   if (whole) columns = tile_columns;  // known to the compiler: loops over vectors disappear
   alignas(64) float bias[tile_columns] = {};
-  [[maybe_unused]] alignas(64) float before[tile_columns];
-  if (f.bias) {
-    const T* from = static_cast<const T*>(f.bias) + n;
-    if constexpr (narrows) {
-      widen(from, bias, columns);
-    } else {
-      std::copy_n(from, columns, bias);
-    }
-  }
+  alignas(64) float before[tile_columns];
+  if (f.bias) copy_elements(static_cast<const T*>(f.bias) + n, columns, bias);
   const int64_t mask_row = gemm_mask_row(f.N);
   const uint64_t valid = ~uint64_t{0} >> (tile_columns - columns);
   for (int64_t i = m; i < m + rows; ++i, sums += tile_columns) {
@@ -36,12 +29,7 @@ void finish_rows(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t co
     };
     for_vectors([&](Vec, int64_t j) { return load(sums + j) * f.alpha; });
     if (f.beta != 0) {
-      const float* values = before;
-      if constexpr (narrows) {
-        widen(to, before, columns);
-      } else {
-        values = to;
-      }
+      const float* values = as_computing(to, columns, before);
       for_vectors([&](Vec v, int64_t j) { return v + load_first(values + j, columns - j) * f.beta; });
     }
     if (f.bias) for_vectors([&](Vec v, int64_t j) { return v + load(bias + j); });
@@ -91,13 +79,11 @@ Finish::Finish(const Gemm& call)
       mask(call.options.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr),
       saved_mask(call.options.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr),
       N(call.c.shape()[1]) {
-  for_float_type(call.c.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
-      c = call.c.mutable_data<T>();
-      element_bytes = sizeof(T);
-      run = HS_FOR_THIS_CPU(finish<T>);
-    }
+  for_f32_or_16_bits(call.c.dtype(), [&]<class T>() {
+    bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
+    c = call.c.mutable_data<T>();
+    element_bytes = sizeof(T);
+    run = HS_FOR_THIS_CPU(finish<T>);
   });
 }
 

@@ -120,11 +120,7 @@ void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
   });
 }
 
-REGISTER_KERNEL(gemm, cpu, "naive",
-                {.run = gemm_naive,
-                 .supported = [](const Gemm& call) { return is_f32_or_f64(call.a); },
-                 .rank = -10,
-                 .layout = "rows"});
+REGISTER_KERNEL(gemm, cpu, "naive", {.run = gemm_naive, .supported = takes_f32_or_f64, .rank = -10, .layout = "rows"});
 REGISTER_KERNEL(column_sum, cpu, "simple",
                 {.run = column_sum_cpu,
                  .supported =

@@ -100,15 +100,8 @@ void backward_cpu(const LayerNormBackward& call, Tensor& workspace) {
       }
     });
   });
-  const auto add_groups = [&](Tensor& gradient, const double* first) {
-    if (!gradient.defined()) return;
-    update_gradient(gradient, call.accumulate, [=](int64_t c, double total) {
-      for (int64_t group = 0; group < layer_norm_groups; ++group) total += first[group * 2 * C + c];
-      return total;
-    });
-  };
-  add_groups(call.dscale, partial);
-  add_groups(call.dshift, partial + C);
+  add_groups<double>(partial, 2 * C, layer_norm_groups, call.accumulate, call.dscale);
+  add_groups<double>(partial + C, 2 * C, layer_norm_groups, call.accumulate, call.dshift);
 }
 
 REGISTER_KERNEL(layer_norm_forward, cpu, "simple", {.run = forward_cpu, .supported = [](const LayerNormForward& call) {
