@@ -31,8 +31,7 @@ void add_relu_cpu(const BinaryForward& call) {
   });
 }
 
-REGISTER_KERNEL(add_relu_forward, cpu, "simple",
-                {.run = add_relu_cpu, .supported = [](const BinaryForward& call) { return is_float(call.a); }});
+REGISTER_KERNEL(add_relu_forward, cpu, "simple", {.run = add_relu_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -236,19 +236,17 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
 }
 
 REGISTER_KERNEL(batch_norm2d_statistics, cpu, "simple",
-                {.run = statistics_cpu,
-                 .supported = [](const BatchNorm2dStatistics& call) { return is_float(call.x); },
-                 .workspace =
-                     [](const BatchNorm2dStatistics& call) { return doubles_per_channel(call.x, groups + 1); }});
+                {.run = statistics_cpu, .supported = takes_floats, .workspace = [](const BatchNorm2dStatistics& call) {
+                   return doubles_per_channel(call.x, groups + 1);
+                 }});
 REGISTER_KERNEL(batch_norm2d_forward, cpu, "simple",
-                {.run = forward_cpu,
-                 .supported = [](const BatchNorm2dForward& call) { return is_float(call.x); },
-                 .workspace = [](const BatchNorm2dForward& call) { return doubles_per_channel(call.x, 1); }});
+                {.run = forward_cpu, .supported = takes_floats, .workspace = [](const BatchNorm2dForward& call) {
+                   return doubles_per_channel(call.x, 1);
+                 }});
 REGISTER_KERNEL(batch_norm2d_backward, cpu, "simple",
-                {.run = backward_cpu,
-                 .supported = [](const BatchNorm2dBackward& call) { return is_float(call.x); },
-                 .workspace =
-                     [](const BatchNorm2dBackward& call) { return doubles_per_channel(call.x, 2 * groups + 1); }});
+                {.run = backward_cpu, .supported = takes_floats, .workspace = [](const BatchNorm2dBackward& call) {
+                   return doubles_per_channel(call.x, 2 * groups + 1);
+                 }});
 
 }  // namespace
 }  // namespace hs

@@ -42,8 +42,7 @@ void dropout_cpu(const DropoutMask& call) {
   });
 }
 
-REGISTER_KERNEL(dropout_mask, cpu, "simple",
-                {.run = dropout_cpu, .supported = [](const DropoutMask& call) { return is_float(call.x); }});
+REGISTER_KERNEL(dropout_mask, cpu, "simple", {.run = dropout_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -68,10 +68,7 @@ void mask(const DropoutMask& call) {
 namespace hs {
 namespace {
 
-REGISTER_KERNEL(dropout_mask, cpu, "simd",
-                {.run = HS_DISPATCHED(mask),
-                 .supported = [](const DropoutMask& call) { return is_float(call.x); },
-                 .rank = 10});
+REGISTER_KERNEL(dropout_mask, cpu, "simd", {.run = HS_DISPATCHED(mask), .supported = takes_floats, .rank = 10});
 
 }  // namespace
 }  // namespace hs

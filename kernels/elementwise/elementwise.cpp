@@ -102,12 +102,9 @@ void bias_add_cpu(const BiasAddForward& call) {
 REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = [](const BinaryForward& call) {
                                                return is_float_or_narrower(call.a, call.b);
                                              }});
-REGISTER_KERNEL(mul_forward, cpu, "simple",
-                {.run = mul_cpu, .supported = [](const BinaryForward& call) { return is_float(call.a); }});
-REGISTER_KERNEL(scale_forward, cpu, "simple",
-                {.run = scale_cpu, .supported = [](const ScaleForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(bias_add_forward, cpu, "simple",
-                {.run = bias_add_cpu, .supported = [](const BiasAddForward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = takes_floats});
+REGISTER_KERNEL(scale_forward, cpu, "simple", {.run = scale_cpu, .supported = takes_floats});
+REGISTER_KERNEL(bias_add_forward, cpu, "simple", {.run = bias_add_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

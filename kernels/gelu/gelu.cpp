@@ -53,10 +53,8 @@ void backward_cpu(const GeluBackward& call) {
   });
 }
 
-REGISTER_KERNEL(gelu_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const GeluForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(gelu_backward, cpu, "simple",
-                {.run = backward_cpu, .supported = [](const GeluBackward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(gelu_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(gelu_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -85,13 +85,9 @@ namespace hs {
 namespace {
 
 REGISTER_KERNEL(gelu_forward, cpu, "simd",
-                {.run = HS_DISPATCHED(forward),
-                 .supported = [](const GeluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(forward), .supported = takes_f32_or_16_bits, .rank = 10});
 REGISTER_KERNEL(gelu_backward, cpu, "simd",
-                {.run = HS_DISPATCHED(backward),
-                 .supported = [](const GeluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(backward), .supported = takes_f32_or_16_bits, .rank = 10});
 
 }  // namespace
 }  // namespace hs

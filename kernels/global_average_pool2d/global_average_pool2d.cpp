@@ -66,12 +66,8 @@ void backward_cpu(const GlobalAveragePool2dBackward& call) {
   });
 }
 
-REGISTER_KERNEL(global_average_pool2d_forward, cpu, "simple",
-                {.run = forward_cpu,
-                 .supported = [](const GlobalAveragePool2dForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(global_average_pool2d_backward, cpu, "simple",
-                {.run = backward_cpu,
-                 .supported = [](const GlobalAveragePool2dBackward& call) { return is_float(call.dy); }});
+REGISTER_KERNEL(global_average_pool2d_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(global_average_pool2d_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -85,10 +85,8 @@ void backward_cpu(const MaxPool2dBackward& call) {
   });
 }
 
-REGISTER_KERNEL(max_pool2d_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const MaxPool2dForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(max_pool2d_backward, cpu, "simple",
-                {.run = backward_cpu, .supported = [](const MaxPool2dBackward& call) { return is_float(call.dy); }});
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -62,10 +62,8 @@ void sum_backward_cpu(const SumBackward& call) {
   });
 }
 
-REGISTER_KERNEL(sum_forward, cpu, "simple",
-                {.run = sum_forward_cpu, .supported = [](const SumForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(sum_backward, cpu, "simple",
-                {.run = sum_backward_cpu, .supported = [](const SumBackward& call) { return is_float(call.dy); }});
+REGISTER_KERNEL(sum_forward, cpu, "simple", {.run = sum_forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(sum_backward, cpu, "simple", {.run = sum_backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -45,10 +45,8 @@ void relu_backward_cpu(const ReluBackward& call) {
   });
 }
 
-REGISTER_KERNEL(relu_forward, cpu, "simple",
-                {.run = relu_forward_cpu, .supported = [](const ReluForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(relu_backward, cpu, "simple",
-                {.run = relu_backward_cpu, .supported = [](const ReluBackward& call) { return is_float(call.y); }});
+REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(relu_backward, cpu, "simple", {.run = relu_backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

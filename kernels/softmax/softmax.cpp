@@ -75,10 +75,8 @@ void backward_cpu(const SoftmaxBackward& call) {
   });
 }
 
-REGISTER_KERNEL(softmax_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const SoftmaxForward& call) { return is_float(call.x); }});
-REGISTER_KERNEL(softmax_backward, cpu, "simple",
-                {.run = backward_cpu, .supported = [](const SoftmaxBackward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(softmax_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(softmax_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs
