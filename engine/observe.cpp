@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "engine/check.h"
 
@@ -23,6 +22,16 @@ std::recursive_mutex& queue_mutex(Stream stream) {
 // Not a string: the first use of one registers its destructor, and where memory has just run out, glibc ends the
 // program instead of reporting it.
 thread_local std::array<char, 32> thread_name;
+
+struct Choices {
+  std::mutex mutex;
+  std::map<std::string, std::string> by_name;
+};
+
+Choices& choices() {
+  static Choices all;
+  return all;
+}
 
 }  // namespace
 
@@ -87,20 +96,6 @@ void name_this_thread(std::string_view name) {
   name.copy(thread_name.data(), thread_name.size() - 1);
 }
 std::string name_of_this_thread() { return thread_name.data(); }
-
-namespace {
-
-struct Choices {
-  std::mutex mutex;
-  std::map<std::string, std::string> by_name;
-};
-
-Choices& choices() {
-  static Choices all;
-  return all;
-}
-
-}  // namespace
 
 void note_choice(const std::string& what, const std::string& choice) {
   const std::lock_guard lock(choices().mutex);

@@ -54,6 +54,23 @@ std::map<std::string, Tensor> tensors_of(const ParameterArena& arena, const Opti
 
 bool is_progress(const std::string& name) { return name.starts_with("progress."); }
 
+void put(std::string& out, const std::string& text) {
+  const uint64_t size = text.size();
+  out.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+}
+
+struct Kind {
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+std::string take(const std::string& bytes, size_t& at) {
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data() + at, sizeof size);
+  at += sizeof size + size;
+  return bytes.substr(at - size, size);
+}
+
 }  // namespace
 
 const std::string& TrainingState::text(const std::string& name) const {
@@ -133,27 +150,6 @@ NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch) {
   if (epoch < 1 || epoch > INT32_MAX || position > samples_per_epoch) refuse("position", "is not in the epoch");
   return position < samples_per_epoch ? NextSample{epoch - 1, position} : NextSample{epoch, 0};
 }
-
-namespace {
-
-void put(std::string& out, const std::string& text) {
-  const uint64_t size = text.size();
-  out.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
-}
-
-struct Kind {
-  DType dtype = DType::f32;
-  Shape shape;
-};
-
-std::string take(const std::string& bytes, size_t& at) {
-  uint64_t size = 0;
-  std::memcpy(&size, bytes.data() + at, sizeof size);
-  at += sizeof size + size;
-  return bytes.substr(at - size, size);
-}
-
-}  // namespace
 
 std::string to_bytes(const TrainingState& state) {
   std::string out;

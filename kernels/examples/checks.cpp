@@ -35,27 +35,6 @@ Tensor absolute_values(const Tensor& x) {
   return cast(Tensor::from(values, x.shape()), x.dtype());
 }
 
-}  // namespace
-
-void set_failure_handler(FailureHandler handler) { failure_handler() = std::move(handler); }
-
-bool is_ruled_out(const std::string& variant) {
-  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
-}
-
-Inputs inputs_of(const OpCase& row, const RowRun& how) {
-  Inputs inputs = make_inputs(row, DType::f32, how.integers);
-  for (Tensor& input : inputs) {
-    input = cast(cast(input, how.numbers), DType::f32);
-    if (how.absolute) input = absolute_values(input);
-    if (how.dtype == DType::f64) input = cast(input, DType::f64);
-  }
-  for (const size_t k : how.missing) inputs[k] = Tensor();
-  return inputs;
-}
-
-namespace {
-
 std::vector<bool> nan_places(const Tensor& tensor) {
   std::vector<bool> places;
   for (const double value : to_numbers(tensor)) places.push_back(std::isnan(value));
@@ -139,7 +118,155 @@ double error_growth() {
   return growth;
 }
 
+Tensor gradient_of(const Tensor& y, RowRun how) {
+  how.missing = {};
+  const OpCase row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
+  const Tensor dy = inputs_of(row, how)[0];
+  if (!how.sparse) return dy;
+  Numbers values = to_numbers(dy);
+  RandomSequence draws({.seed = input_seed(), .layer = 11});
+  for (double& value : values) value = draws.next() % 4 == 0 ? value : 0;
+  return cast(Tensor::from(values, dy.shape()), dy.dtype());
+}
+
+// Calls run() with a variant forced, whose Error is a failed check; returns whether it ran to its end.
+bool runs_forced(const std::string& description, const std::function<void(const std::string&)>& run) {
+  try {
+    run(description);
+    return true;
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(description)) throw;  // a failed check's own
+    if (error.kind() != ErrorKind::forced_variant) on_failure(description + ": " + error.what());
+    return false;
+  }
+}
+
+void run_candidate(const OpCase& row, RowRun how, const std::string& what,
+                   const std::function<void(const std::string&)>& body) {
+  if (candidate->device != how.device) return;
+  if (!why_unavailable(how.device).empty()) how.device = Device::cpu;  // the slots are those of the CPU's run
+  const auto calls_it = [](const KernelSlot* slot) { return slot->name() == candidate->slot; };
+  if (std::ranges::none_of(slots_of(row, how), calls_it)) return;
+  const Turn its(true);
+  candidate_runs += runs_forced(fmt::format("{} with {}={}", what, candidate->slot, candidate->variant), body);
+}
+
+// Whether a gradient jumps when inputs move by several times what sums in f32 are off.
+bool is_near_kink(const OpCase& row, const RowRun& exact, const std::vector<Numbers>& values) {
+  for (uint32_t n = 0; n < 3; ++n) {  // each sees half of the ties
+    RandomSequence signs({.seed = n, .layer = 12});
+    Inputs moved = inputs_of(row, exact);
+    for (Tensor& input : moved) {
+      for (int64_t i = 0; input.defined() && i < input.size(); ++i) {
+        input.mutable_data<double>()[i] *= signs.next() % 2 == 0 ? 1 - 0x1p-19 : 1 + 0x1p-19;
+      }
+    }
+    const auto there = as_numbers(run_row(row, moved, exact));
+    for (size_t i = 1; i < there.size(); ++i) {
+      if (!compare(there[i], values[i], {1e-4, 1e-4, 0}).passed) return true;
+    }
+  }
+  return false;
+}
+
+// Whether at least so many different values occur.
+bool has_values(const Numbers& numbers, size_t count) {
+  if (numbers.size() < count) return false;
+  std::set<double> seen;
+  for (auto number = numbers.begin(); number != numbers.end() && seen.size() < count; ++number) seen.insert(*number);
+  return seen.size() >= count;
+}
+
+// Whether a norm of errors says something: of many values, no few of which outweigh the others, and not so small that
+// the type's smallest number decides.
+bool is_averaging(DType stored, const Numbers& numbers) {
+  const size_t many = stored == DType::f32 ? 8 : 64;
+  if (!has_values(numbers, many)) return false;
+  double square = 0, fourth = 0;
+  for (const double number : numbers) square += number * number, fourth += std::pow(number, 4);
+  // As many values of one size have this ratio: the gradient of a loss of one sample may have one large one.
+  if (square * square < static_cast<double>(many) * fourth) return false;
+  const double root_mean_square = std::sqrt(square / static_cast<double>(numbers.size()));
+  const tolerance::Rounding rounding = tolerance::rounding_to(stored);
+  return rounding.frobenius * root_mean_square >= 2 * rounding.half_smallest;
+}
+
+// `how` with every combination of frozen and missing inputs, `how` itself first.
+std::vector<RowRun> combinations(const OpCase& row, const RowRun& how) {
+  std::vector<RowRun> ways = {how};
+  for (size_t k = 0; k < row.shapes.size(); ++k) {
+    const bool is_optional = std::ranges::find(row.optional, k) != row.optional.end();
+    for (size_t i = 0, count = ways.size(); i < count; ++i) {
+      RowRun frozen = ways[i], missing = ways[i];
+      frozen.frozen.insert(k);
+      missing.missing.insert(k);
+      if (row.differentiable) ways.push_back(frozen);
+      if (is_optional) ways.push_back(missing);
+    }
+  }
+  return ways;
+}
+
+double weighted_output(const OpCase& row, const Inputs& inputs) {
+  const NoGrad no_grad;
+  const Numbers y = to_numbers(row.run(inputs));
+  double total = 0;
+  for (size_t i = 0; i < y.size(); ++i) total += output_weight(i) * y[i];
+  return total;
+}
+
+// dL along `direction` of input k, by central differences: (L(x + h d) - L(x - h d)) / 2h.
+double difference(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& direction) {
+  const double h = 6e-6;  // balances rounding, about 2e-11 |L|, against the third derivative (reliability of f64)
+  const Numbers x = to_numbers(inputs[k]);
+  const auto at = [&](double step) {
+    Numbers moved = x;
+    for (size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+    Inputs changed = inputs;
+    changed[k] = Tensor::from(moved, inputs[k].shape());
+    return weighted_output(row, changed);
+  };
+  return (at(h) - at(-h)) / (2 * h);
+}
+
+// The whole gradient of a small input, four random +-1 directions of a large one.
+void check_gradient(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& analytic) {
+  const size_t size = analytic.size();
+  Numbers measured, from_backward;
+  const bool whole = size <= 64;
+  for (size_t n = 0; n < (whole ? size : 4); ++n) {
+    Numbers direction(size);
+    double along = 0;
+    for (size_t i = 0; i < size; ++i) {
+      const uint32_t draw = random_bits({6, RandomPurpose::init, static_cast<uint32_t>(n), 0, 0}, i);
+      direction[i] = whole ? (i == n ? 1 : 0) : (draw & 1 ? 1 : -1);
+      along += direction[i] * analytic[i];
+    }
+    measured.push_back(difference(row, inputs, k, direction));
+    from_backward.push_back(along);
+  }
+  const Comparison result = compare(from_backward, measured, tolerance::gradient_check);
+  if (!result.passed) on_failure(fmt::format("{}, gradient of input {}: {}", row.name, k, result.summary));
+}
+
 }  // namespace
+
+void set_failure_handler(FailureHandler handler) { failure_handler() = std::move(handler); }
+
+bool is_ruled_out(const std::string& variant) {
+  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
+}
+
+Inputs inputs_of(const OpCase& row, const RowRun& how) {
+  Inputs inputs = make_inputs(row, DType::f32, how.integers);
+  for (Tensor& input : inputs) {
+    input = cast(cast(input, how.numbers), DType::f32);
+    if (how.absolute) input = absolute_values(input);
+    if (how.dtype == DType::f64) input = cast(input, DType::f64);
+  }
+  for (const size_t k : how.missing) inputs[k] = Tensor();
+  return inputs;
+}
 
 void set_candidate(const Candidate* judged) {
   candidate = judged;
@@ -171,21 +298,6 @@ RowRun reference_run(const RowRun& how) {
           .missing = how.missing,
           .sparse = how.sparse};
 }
-
-namespace {
-
-Tensor gradient_of(const Tensor& y, RowRun how) {
-  how.missing = {};
-  const OpCase row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
-  const Tensor dy = inputs_of(row, how)[0];
-  if (!how.sparse) return dy;
-  Numbers values = to_numbers(dy);
-  RandomSequence draws({.seed = input_seed(), .layer = 11});
-  for (double& value : values) value = draws.next() % 4 == 0 ? value : 0;
-  return cast(Tensor::from(values, dy.shape()), dy.dtype());
-}
-
-}  // namespace
 
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how) {
   if (is_candidates_turn) {
@@ -250,32 +362,6 @@ void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>
   if (const std::string failure = failure_of(row, how, body); !failure.empty()) on_failure(failure);
 }
 
-namespace {
-
-// Calls run() with a variant forced, whose Error is a failed check; returns whether it ran to its end.
-bool runs_forced(const std::string& description, const std::function<void(const std::string&)>& run) {
-  try {
-    run(description);
-    return true;
-  } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with(description)) throw;  // a failed check's own
-    if (error.kind() != ErrorKind::forced_variant) on_failure(description + ": " + error.what());
-    return false;
-  }
-}
-
-void run_candidate(const OpCase& row, RowRun how, const std::string& what,
-                   const std::function<void(const std::string&)>& body) {
-  if (candidate->device != how.device) return;
-  if (!why_unavailable(how.device).empty()) how.device = Device::cpu;  // the slots are those of the CPU's run
-  const auto calls_it = [](const KernelSlot* slot) { return slot->name() == candidate->slot; };
-  if (std::ranges::none_of(slots_of(row, how), calls_it)) return;
-  const Turn its(true);
-  candidate_runs += runs_forced(fmt::format("{} with {}={}", what, candidate->slot, candidate->variant), body);
-}
-
-}  // namespace
-
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
   const auto run = [&](const std::string& description) {
     calls_before = calls_now();
@@ -299,28 +385,6 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
 }
 
 const std::map<const VariantBase*, std::set<DType>>& reached_variants() { return reached; }
-
-namespace {
-
-// Whether a gradient jumps when inputs move by several times what sums in f32 are off.
-bool is_near_kink(const OpCase& row, const RowRun& exact, const std::vector<Numbers>& values) {
-  for (uint32_t n = 0; n < 3; ++n) {  // each sees half of the ties
-    RandomSequence signs({.seed = n, .layer = 12});
-    Inputs moved = inputs_of(row, exact);
-    for (Tensor& input : moved) {
-      for (int64_t i = 0; input.defined() && i < input.size(); ++i) {
-        input.mutable_data<double>()[i] *= signs.next() % 2 == 0 ? 1 - 0x1p-19 : 1 + 0x1p-19;
-      }
-    }
-    const auto there = as_numbers(run_row(row, moved, exact));
-    for (size_t i = 1; i < there.size(); ++i) {
-      if (!compare(there[i], values[i], {1e-4, 1e-4, 0}).passed) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 Reference reference_of(const OpCase& row, const RowRun& how) {
   Reference reference;
@@ -346,32 +410,6 @@ Reference reference_of(const OpCase& row, const RowRun& how) {
   }
   return reference;
 }
-
-namespace {
-
-// Whether at least so many different values occur.
-bool has_values(const Numbers& numbers, size_t count) {
-  if (numbers.size() < count) return false;
-  std::set<double> seen;
-  for (auto number = numbers.begin(); number != numbers.end() && seen.size() < count; ++number) seen.insert(*number);
-  return seen.size() >= count;
-}
-
-// Whether a norm of errors says something: of many values, no few of which outweigh the others, and not so small that
-// the type's smallest number decides.
-bool is_averaging(DType stored, const Numbers& numbers) {
-  const size_t many = stored == DType::f32 ? 8 : 64;
-  if (!has_values(numbers, many)) return false;
-  double square = 0, fourth = 0;
-  for (const double number : numbers) square += number * number, fourth += std::pow(number, 4);
-  // As many values of one size have this ratio: the gradient of a loss of one sample may have one large one.
-  if (square * square < static_cast<double>(many) * fourth) return false;
-  const double root_mean_square = std::sqrt(square / static_cast<double>(numbers.size()));
-  const tolerance::Rounding rounding = tolerance::rounding_to(stored);
-  return rounding.frobenius * root_mean_square >= 2 * rounding.half_smallest;
-}
-
-}  // namespace
 
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description) {
@@ -403,26 +441,6 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     if (!result.passed) on_failure(which + result.summary);
   }
 }
-
-namespace {
-
-// `how` with every combination of frozen and missing inputs, `how` itself first.
-std::vector<RowRun> combinations(const OpCase& row, const RowRun& how) {
-  std::vector<RowRun> ways = {how};
-  for (size_t k = 0; k < row.shapes.size(); ++k) {
-    const bool is_optional = std::ranges::find(row.optional, k) != row.optional.end();
-    for (size_t i = 0, count = ways.size(); i < count; ++i) {
-      RowRun frozen = ways[i], missing = ways[i];
-      frozen.frozen.insert(k);
-      missing.missing.insert(k);
-      if (row.differentiable) ways.push_back(frozen);
-      if (is_optional) ways.push_back(missing);
-    }
-  }
-  return ways;
-}
-
-}  // namespace
 
 int check_combinations(const OpCase& row, RowRun how) {
   how.sparse = true;
@@ -550,18 +568,6 @@ double output_weight(size_t i) {
   return 2 * to_unit_float(random_bits({5, RandomPurpose::init, 77, 0, 0}, i)) - 1 + 0x1p-30;
 }
 
-namespace {
-
-double weighted_output(const OpCase& row, const Inputs& inputs) {
-  const NoGrad no_grad;
-  const Numbers y = to_numbers(row.run(inputs));
-  double total = 0;
-  for (size_t i = 0; i < y.size(); ++i) total += output_weight(i) * y[i];
-  return total;
-}
-
-}  // namespace
-
 std::vector<Numbers> gradients_in_f64(const OpCase& row, const Inputs& inputs, double factor) {
   Inputs leaves;
   for (const Tensor& input : inputs) {
@@ -580,44 +586,6 @@ std::vector<Numbers> gradients_in_f64(const OpCase& row, const Inputs& inputs, d
   }
   return result;
 }
-
-namespace {
-
-// dL along `direction` of input k, by central differences: (L(x + h d) - L(x - h d)) / 2h.
-double difference(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& direction) {
-  const double h = 6e-6;  // balances rounding, about 2e-11 |L|, against the third derivative (reliability of f64)
-  const Numbers x = to_numbers(inputs[k]);
-  const auto at = [&](double step) {
-    Numbers moved = x;
-    for (size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
-    Inputs changed = inputs;
-    changed[k] = Tensor::from(moved, inputs[k].shape());
-    return weighted_output(row, changed);
-  };
-  return (at(h) - at(-h)) / (2 * h);
-}
-
-// The whole gradient of a small input, four random +-1 directions of a large one.
-void check_gradient(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& analytic) {
-  const size_t size = analytic.size();
-  Numbers measured, from_backward;
-  const bool whole = size <= 64;
-  for (size_t n = 0; n < (whole ? size : 4); ++n) {
-    Numbers direction(size);
-    double along = 0;
-    for (size_t i = 0; i < size; ++i) {
-      const uint32_t draw = random_bits({6, RandomPurpose::init, static_cast<uint32_t>(n), 0, 0}, i);
-      direction[i] = whole ? (i == n ? 1 : 0) : (draw & 1 ? 1 : -1);
-      along += direction[i] * analytic[i];
-    }
-    measured.push_back(difference(row, inputs, k, direction));
-    from_backward.push_back(along);
-  }
-  const Comparison result = compare(from_backward, measured, tolerance::gradient_check);
-  if (!result.passed) on_failure(fmt::format("{}, gradient of input {}: {}", row.name, k, result.summary));
-}
-
-}  // namespace
 
 void check_gradients(const OpCase& row) {
   const Inputs inputs = make_inputs(row, DType::f64);

@@ -28,6 +28,53 @@ Registered& registered() {
   return all;
 }
 
+// A row without inputs runs in f32 alone.
+void complete(OpCase& row) {
+  if (row.shapes.empty()) row.f64 = row.half = row.differentiable = row.integers = row.nan = false;
+}
+
+Device test_device_ = Device::cpu;
+}  // namespace
+
+void set_test_device(Device device) { test_device_ = device; }
+Device test_device() { return test_device_; }
+Tensor on_test_device(const Tensor& tensor) { return tensor.to(test_device_); }
+
+namespace {
+
+uint64_t input_seed_ = default_input_seed;
+
+// What the values of an input depend on, besides the seed.
+struct InputKey {
+  size_t place;  // among the row's inputs
+  uint64_t size;
+  Fill fill;
+  bool integers;
+  auto operator<=>(const InputKey&) const = default;
+};
+
+std::vector<float> make_values(const InputKey& key) {
+  const RandomStream stream{input_seed_, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
+  const Permutation shuffled(std::max<uint64_t>(key.size, 1), stream);
+  std::vector<float> values(key.size);
+  RandomSequence numbers(stream);
+  for (uint64_t i = 0; i < key.size; ++i) {
+    const uint32_t bits = numbers.next();
+    if (key.integers) {
+      values[i] = static_cast<float>(bits % 9) - 4;
+    } else if (key.fill == Fill::spaced) {
+      const double place = static_cast<double>(shuffled(i));
+      const double spacing = std::min(0.1, 10.0 / static_cast<double>(key.size));
+      values[i] = static_cast<float>((place - std::floor(static_cast<double>(key.size) / 2) + 0.5) * spacing);
+    } else {
+      values[i] = 2 * to_unit_float(bits) - 1 + (key.fill == Fill::far && key.place == 0 ? 100.0f : 0.0f);
+    }
+  }
+  return values;
+}
+
+std::map<InputKey, std::vector<float>> known_values;  // every run of every row asks for the same ones
+
 }  // namespace
 
 Examples::Examples(void (*add_rows)(Table& table)) { registered().rows.push_back(add_rows); }
@@ -59,13 +106,6 @@ Shape Draw::shape(int64_t most) {
   if (axes == 2) return {size(64), positive(most / 64)};
   return {size(16), positive(8), positive(most / 128)};
 }
-
-namespace {
-// A row without inputs runs in f32 alone.
-void complete(OpCase& row) {
-  if (row.shapes.empty()) row.f64 = row.half = row.differentiable = row.integers = row.nan = false;
-}
-}  // namespace
 
 std::vector<OpCase> drawn_rows(uint64_t seed, int walk) {
   Table rows;
@@ -114,51 +154,6 @@ const std::vector<OpCase>& op_table() {
   }();
   return table;
 }
-
-namespace {
-Device test_device_ = Device::cpu;
-}
-
-void set_test_device(Device device) { test_device_ = device; }
-Device test_device() { return test_device_; }
-Tensor on_test_device(const Tensor& tensor) { return tensor.to(test_device_); }
-
-namespace {
-
-uint64_t input_seed_ = default_input_seed;
-
-// What the values of an input depend on, besides the seed.
-struct InputKey {
-  size_t place;  // among the row's inputs
-  uint64_t size;
-  Fill fill;
-  bool integers;
-  auto operator<=>(const InputKey&) const = default;
-};
-
-std::vector<float> make_values(const InputKey& key) {
-  const RandomStream stream{input_seed_, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
-  const Permutation shuffled(std::max<uint64_t>(key.size, 1), stream);
-  std::vector<float> values(key.size);
-  RandomSequence numbers(stream);
-  for (uint64_t i = 0; i < key.size; ++i) {
-    const uint32_t bits = numbers.next();
-    if (key.integers) {
-      values[i] = static_cast<float>(bits % 9) - 4;
-    } else if (key.fill == Fill::spaced) {
-      const double place = static_cast<double>(shuffled(i));
-      const double spacing = std::min(0.1, 10.0 / static_cast<double>(key.size));
-      values[i] = static_cast<float>((place - std::floor(static_cast<double>(key.size) / 2) + 0.5) * spacing);
-    } else {
-      values[i] = 2 * to_unit_float(bits) - 1 + (key.fill == Fill::far && key.place == 0 ? 100.0f : 0.0f);
-    }
-  }
-  return values;
-}
-
-std::map<InputKey, std::vector<float>> known_values;  // every run of every row asks for the same ones
-
-}  // namespace
 
 void set_input_seed(uint64_t seed) {
   input_seed_ = seed;
