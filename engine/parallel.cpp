@@ -22,7 +22,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include "engine/check.h"
 #include "engine/cpu_features.h"

@@ -1,6 +1,5 @@
 #include "models/gradient_sum.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "engine/autograd.h"

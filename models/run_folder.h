@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <functional>
 #include <future>
-#include <optional>
 #include <string>
 #include <vector>
 

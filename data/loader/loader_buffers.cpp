@@ -1,6 +1,5 @@
 #include "data/loader/loader_buffers.h"
 
-#include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/storage.h"
 
