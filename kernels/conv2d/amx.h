@@ -1,7 +1,9 @@
 // conv2d for bf16 on AMX tiles: the "amx" variant, for any tiles. With 32 channels, one pixel of an NHWC image is one
 // row of a tile, and 16 consecutive pixels are the tile. So a 3x3 convolution is nine products of tiles loaded from
 // shifted addresses, without a copy. With fewer channels, a row of a tile goes on with the next pixels, which belong to
-// the next taps: a kernel row is one run of values, in steps of 32, and the rows of a tile overlap.
+// the next taps: a kernel row is one run of values, in steps of 32, and the rows of a tile overlap. What is left of a
+// run, 16 values, is taken with the 16 before them, whose weights are zero there: no value of another field is
+// multiplied, where it might be inf or NaN.
 //   forward:          y[position, oc]  = sum over taps and c of x[position + tap, c] weight[tap, c, oc]
 //   input gradient:   the same on dy with a border of zeros, with the taps in reverse order
 // Positions run along the whole padded plane, across the ends of its rows; the sums of the few positions past the end
@@ -61,7 +63,12 @@ struct Plane {
   int64_t pixels() const { return planes_h * planes_w * H * W; }
   int64_t taps() const { return KH * KW; }
   int64_t taps_in(int64_t j) const { return row_taps + (j < other_taps); }  // of a kernel row in plane (i, j)
-  int64_t steps_in(int64_t j) const { return (taps_in(j) * C + tile_depth - 1) / tile_depth; }
+  int64_t run(int64_t j) const { return taps_in(j) * C; }                   // values of one
+  int64_t steps_in(int64_t j) const { return (run(j) + tile_depth - 1) / tile_depth; }
+  // Where the weights of a run's values from `value` on, a multiple of 16, are in its steps.
+  int64_t place(int64_t j, int64_t value) const {
+    return run(j) > tile_depth && value >= run(j) / tile_depth * tile_depth ? value + 16 : value;
+  }
   int64_t positions() const { return (OH - 1) * W + OW; }  // from the first output to the last
   int64_t weights() const {                                // cells of the packed ones
     int64_t steps = 0;
@@ -85,7 +92,8 @@ struct Plane {
 inline Plane input_plane(const Conv2dSizes& s) {
   const int64_t H = s.stride == 1 ? s.H + 2 * s.padding : s.OH + (s.KH - 1) / s.stride;
   const int64_t W = s.stride == 1 ? s.W + 2 * s.padding : s.OW + (s.KW - 1) / s.stride;
-  return {H, W, s.C, s.KH, s.KW, s.stride, s.OH, s.OW, s.OC};
+  const int64_t C = s.C == 16 && s.KW <= s.stride ? 32 : s.C;  // a run of one tap has nothing before its last 16 values
+  return {H, W, C, s.KH, s.KW, s.stride, s.OH, s.OW, s.OC};
 }
 
 // A pixel of C channels, or several of them.
@@ -144,8 +152,10 @@ inline void pack_parameters(const Tensor& weight, const Tensor& bias, int64_t ch
   p.for_runs([&](int64_t kh, int64_t j, int64_t) {
     for (int64_t i = 0; i < p.taps_in(j); ++i) {
       const int64_t tap = kh * p.KW + j + i * p.stride;
-      interleave_rows(&from[tap * channels * p.OC].bits, p.OC, channels, p.OC, packed + i * p.C / 2 * p.padded_oc,
-                      p.padded_oc);
+      for (int64_t c = 0; c < channels; c += 16) {
+        interleave_rows(&from[(tap * channels + c) * p.OC].bits, p.OC, std::min<int64_t>(16, channels - c), p.OC,
+                        packed + p.place(j, i * p.C + c) / 2 * p.padded_oc, p.padded_oc);
+      }
     }
     packed += p.steps_in(j) * tile_depth / 2 * p.padded_oc;
   });
@@ -163,9 +173,10 @@ void correlate_block(const Plane& p, const BFloat16* planes, const Cell* weights
       Sums::load_sums(bias + oc, 0, 0);  // the same row 16 times
       const Cell* b = weights + oc;
       p.for_runs([&](int64_t, int64_t j, int64_t shift) {
-        const BFloat16* a = planes + (q + shift) * p.C;
-        for (const BFloat16* end = a + p.taps_in(j) * p.C; a < end; a += tile_depth, b += 16 * p.padded_oc) {
-          Sums::multiply(a, a_row, 16 * a_row, b, b_row, 64);
+        const BFloat16* const a = planes + (q + shift) * p.C;
+        for (int64_t value = 0; value < p.run(j); value += tile_depth, b += 16 * p.padded_oc) {
+          const int64_t first = std::min(value, std::max<int64_t>(0, p.run(j) - tile_depth));
+          Sums::multiply(a + first, a_row, 16 * a_row, b, b_row, 64);
         }
       });
       Sums::store_sums(sums + oc, b_row, 16 * p.padded_oc);

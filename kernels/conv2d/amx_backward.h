@@ -87,11 +87,12 @@ inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, co
       for (int64_t step = 0; step < p.steps_in(0); ++step, packed += 16 * p.padded_oc) {
         for (int64_t c = 0; c < p.padded_oc; c += 16) {
           BFloat16 values[16][tile_depth] = {};  // of 16 input channels, 32 values of the run
-          for (int64_t half = 0; half < tile_depth; half += 16) {
-            const int64_t b = columns.taps - 1 - (step * tile_depth + half) / p.C;
-            const int64_t oc = (step * tile_depth + half) % p.C;
+          for (int64_t value = 0; value < p.run(0); value += 16) {
+            const int64_t half = p.place(0, value) - step * tile_depth;
+            if (half < 0 || half >= tile_depth) continue;
+            const int64_t b = columns.taps - 1 - value / p.C, oc = value % p.C;
             const int64_t tap = (i + a * s.stride) * s.KW + j + b * s.stride;
-            for (int64_t k = c; b >= 0 && k < std::min(c + 16, s.C); ++k) {
+            for (int64_t k = c; k < std::min(c + 16, s.C); ++k) {
               std::copy_n(weight + (tap * s.C + k) * s.OC + oc, std::min<int64_t>(16, s.OC - oc), values[k - c] + half);
             }
           }

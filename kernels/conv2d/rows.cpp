@@ -58,8 +58,11 @@ OpCase plain_row(const Sizes& c) {
   OpCase row = row_of("conv2d", c, false, tolerance::gemm);
   row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
   row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
-  // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels by zeros, those of the next pixel.
-  row.nan_in_place = c.x[3] % 32 == 16 ? size_t{0} : c.options.padding == 0 ? 3 : 1;
+  // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels of the next pixel by zeros where a stride
+  // leaves a tap alone.
+  const int64_t stride = c.options.stride, KW = c.options.kernel_w;
+  const bool is_alone = c.x[3] == 16 && stride < KW && KW < 2 * stride;
+  row.nan_in_place = is_alone ? size_t{0} : c.options.padding == 0 ? 3 : 1;
   return row;
 }
 
