@@ -98,9 +98,7 @@ void pass_statistics_on(const BatchNorm2dBackward& call) {
 
 namespace {
 
-// Rows are summed in this many groups, in double; then the groups are added in order. Fixed, so that the result does
-// not depend on the number of threads.
-constexpr int64_t groups = 16;
+constexpr int64_t groups = batch_norm_groups;
 
 // Calls add(row, sums) for all rows, which adds the row to `width` sums. sums: (groups, width), of which the first
 // group's are the result.
@@ -166,18 +164,15 @@ void forward_cpu(const BatchNorm2dForward& call, Tensor& workspace) {
     const Real *mean = call.mean.data<Real>(), *scale = call.scale.data<Real>(), *shift = call.shift.data<Real>();
     const T* residual = call.residual.defined() ? call.residual.data<T>() : nullptr;
     T* y = call.y.mutable_data<T>();
-    parallel_ranges(M, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
-                    [=](int64_t begin, int64_t end) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        for (int64_t c = 0; c < C; ++c) {
-                          const int64_t i = row * C + c;
-                          const double xh = (double{to_computing(x[i])} - mean[c]) * inverse[c];
-                          Real value = static_cast<Real>(xh * scale[c] + shift[c]);
-                          if (residual) value = to_computing(from_computing<T>(value)) + to_computing(residual[i]);
-                          y[i] = from_computing<T>(relu && is_closed(value) ? 0 : value);
-                        }
-                      }
-                    });
+    parallel_rows(M, C, [=](int64_t row) {
+      for (int64_t c = 0; c < C; ++c) {
+        const int64_t i = row * C + c;
+        const double xh = (double{to_computing(x[i])} - mean[c]) * inverse[c];
+        Real value = static_cast<Real>(xh * scale[c] + shift[c]);
+        if (residual) value = to_computing(from_computing<T>(value)) + to_computing(residual[i]);
+        y[i] = from_computing<T>(relu && is_closed(value) ? 0 : value);
+      }
+    });
   });
 }
 
@@ -221,17 +216,14 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
     }
     if (!call.dx.defined()) return;
     T* dx = call.dx.mutable_data<T>();
-    parallel_ranges(M, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
-                    [=](int64_t begin, int64_t end) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        for (int64_t c = 0; c < C; ++c) {
-                          const int64_t i = row * C + c;
-                          double d = to_computing(gradient(i));
-                          if (of_batch) d -= (sums[c] + normalized(i, c) * sums[C + c]) / static_cast<double>(M);
-                          dx[i] = from_computing<T>(static_cast<Real>(scale[c] * inverse[c] * d));
-                        }
-                      }
-                    });
+    parallel_rows(M, C, [=](int64_t row) {
+      for (int64_t c = 0; c < C; ++c) {
+        const int64_t i = row * C + c;
+        double d = to_computing(gradient(i));
+        if (of_batch) d -= (sums[c] + normalized(i, c) * sums[C + c]) / static_cast<double>(M);
+        dx[i] = from_computing<T>(static_cast<Real>(scale[c] * inverse[c] * d));
+      }
+    });
   });
 }
 

@@ -96,6 +96,10 @@ constinit inline Kernel<BatchNorm2dBackward> batch_norm2d_backward{"batch_norm2d
 // Writes dmean and dvariance on the CPU.
 void pass_statistics_on(const BatchNorm2dBackward& call);
 
+// On the CPU rows are summed in this many groups, in double, which are then added in order: any number of threads gives
+// the same bits.
+inline constexpr int64_t batch_norm_groups = 16;
+
 // M: values per channel.
 inline int64_t batch_norm_rows(const Tensor& x) { return x.shape().back() ? x.size() / x.shape().back() : 0; }
 

@@ -13,12 +13,14 @@
 namespace hs::HS_ISA {
 namespace {
 
+constexpr int64_t groups = batch_norm_groups;
 constexpr int64_t block_values = 2048;   // 8 KiB in f32
 constexpr int64_t most_channels = 1024;  // then a block is two rows
 
-bool takes(const Tensor& x) {
-  const int64_t C = x.shape().back();
-  return (is_f32(x) || is_16_bit(x)) && C % lanes == 0 && C > 0 && C <= most_channels;
+template <class Call>
+bool takes(const Call& call) {
+  const int64_t C = call.x.shape().back();
+  return takes_f32_or_16_bits(call) && C % lanes == 0 && C > 0 && C <= most_channels;
 }
 
 // Calls body(first, rows) for the blocks of rows begin .. end - 1.
@@ -121,7 +123,7 @@ struct Moments {
 double* doubles(Tensor& workspace) { return reinterpret_cast<double*>(workspace.mutable_data<uint8_t>()); }
 
 template <class T>
-void statistics(const BatchNorm2dStatistics& call, Tensor& workspace) {
+void statistics_of(const BatchNorm2dStatistics& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
   double* moments = doubles(workspace);  // (groups, 2, C)
   const T* from = call.x.data<T>();
@@ -185,7 +187,7 @@ const T* or_null(const Tensor& x) {
 }
 
 template <class T>
-void forward(const BatchNorm2dForward& call, Tensor& workspace) {
+void forward_of(const BatchNorm2dForward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
   float* scales = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (C)
   factors(call.variance, call.kind, M, call.scale.data<float>(), scales);
@@ -213,7 +215,7 @@ void forward(const BatchNorm2dForward& call, Tensor& workspace) {
 }
 
 template <class T>
-void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
+void backward_of(const BatchNorm2dBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
   double* sums = doubles(workspace);                                 // (groups, 2, C): of dy, and of dy (x - mean)
   float* inverse = reinterpret_cast<float*>(sums + 2 * groups * C);  // (C): 1 / sqrt(variance + eps)
@@ -292,59 +294,44 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
   });
 }
 
-// What an instruction set has for a type.
-template <class T>
-constexpr BatchNorm2dSimd of_type = {statistics<T>, forward<T>, backward<T>};
-
-const BatchNorm2dSimd& for_type(const Tensor& x) {
-  return x.dtype() == DType::f16 ? of_type<Half> : x.dtype() == DType::bf16 ? of_type<BFloat16> : of_type<float>;
+void statistics(const BatchNorm2dStatistics& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { statistics_of<T>(call, workspace); });
+}
+void forward(const BatchNorm2dForward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { forward_of<T>(call, workspace); });
+}
+void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { backward_of<T>(call, workspace); });
 }
 
 }  // namespace
 }  // namespace hs::HS_ISA
 
 #else
-
-namespace hs {
-namespace {
-
-constexpr int64_t groups = 16;  // of rows, whose sums are added in order
-
-struct BatchNorm2dSimd {
-  void (*statistics)(const BatchNorm2dStatistics&, Tensor& workspace);
-  void (*forward)(const BatchNorm2dForward&, Tensor& workspace);
-  void (*backward)(const BatchNorm2dBackward&, Tensor& workspace);
-};
-
-}  // namespace
-}  // namespace hs
-
 #define HS_SOURCE "kernels/batch_norm2d/simd.cpp"
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {
 namespace {
 
-const BatchNorm2dSimd& simd_for(const Tensor& x) { return HS_FOR_THIS_CPU(for_type)(x); }
-
 // Bytes of `floats` floats per channel, and of the sums of the groups, two doubles each.
 int64_t workspace(const Tensor& x, int64_t floats, int64_t sums) {
-  return x.shape().back() * (4 * floats + sums * 2 * groups * static_cast<int64_t>(sizeof(double)));
+  return x.shape().back() * (4 * floats + sums * 2 * batch_norm_groups * static_cast<int64_t>(sizeof(double)));
 }
 
 REGISTER_KERNEL(batch_norm2d_statistics, cpu, "simd",
-                {.run = +[](const BatchNorm2dStatistics& c, Tensor& w) { simd_for(c.x).statistics(c, w); },
-                 .supported = [](const BatchNorm2dStatistics& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                {.run = HS_DISPATCHED(statistics),
+                 .supported = HS_DISPATCHED(takes<BatchNorm2dStatistics>),
                  .workspace = [](const BatchNorm2dStatistics& c) { return workspace(c.x, 0, 1); },
                  .rank = 10});
 REGISTER_KERNEL(batch_norm2d_forward, cpu, "simd",
-                {.run = +[](const BatchNorm2dForward& c, Tensor& w) { simd_for(c.x).forward(c, w); },
-                 .supported = [](const BatchNorm2dForward& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                {.run = HS_DISPATCHED(forward),
+                 .supported = HS_DISPATCHED(takes<BatchNorm2dForward>),
                  .workspace = [](const BatchNorm2dForward& c) { return workspace(c.x, 1, 0); },
                  .rank = 10});
 REGISTER_KERNEL(batch_norm2d_backward, cpu, "simd",
-                {.run = +[](const BatchNorm2dBackward& c, Tensor& w) { simd_for(c.x).backward(c, w); },
-                 .supported = [](const BatchNorm2dBackward& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                {.run = HS_DISPATCHED(backward),
+                 .supported = HS_DISPATCHED(takes<BatchNorm2dBackward>),
                  .workspace = [](const BatchNorm2dBackward& c) { return workspace(c.x, 4, 1); },
                  .rank = 10});
 

@@ -211,6 +211,15 @@ void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
   parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
 }
 
+// Calls body(row) for rows of C elements, on all threads.
+template <class Body>
+void parallel_rows(int64_t rows, int64_t C, const Body& body) {
+  const int64_t grain = std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1));
+  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
 // gradient[i] = value(i, the old gradient[i] if `adds`, otherwise 0), rounded once to the gradient's type.
 template <class F>
 void update_gradient(Tensor& gradient, bool adds, const F& value) {

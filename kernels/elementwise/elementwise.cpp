@@ -92,10 +92,7 @@ void bias_add_cpu(const BiasAddForward& call) {
     const T* in = call.x.data<T>();
     const T* b = call.bias.data<T>();
     T* out = call.y.mutable_data<T>();
-    parallel_ranges(rows, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
-                    [=](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) map_range(0, C, add, out + i * C, in + i * C, b);
-                    });
+    parallel_rows(rows, C, [=](int64_t i) { map_range(0, C, add, out + i * C, in + i * C, b); });
   });
 }
 

@@ -69,15 +69,12 @@ void forward_cpu(const EmbeddingForward& call) {
     const Element* table = call.table.data<Element>();
     const Element* positions = call.positions.defined() ? call.positions.data<Element>() : nullptr;
     Element* y = call.y.mutable_data<Element>();
-    const int64_t rows_each = std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1));
-    parallel_ranges(call.indices.size(), rows_each, [=](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n) {
-        const Element* row = table + index[n] * C;
-        if (positions) {
-          map_range(0, C, std::plus<>(), y + n * C, row, positions + n % T * C);
-        } else {
-          std::copy_n(row, C, y + n * C);
-        }
+    parallel_rows(call.indices.size(), C, [=](int64_t n) {
+      const Element* row = table + index[n] * C;
+      if (positions) {
+        map_range(0, C, std::plus<>(), y + n * C, row, positions + n % T * C);
+      } else {
+        std::copy_n(row, C, y + n * C);
       }
     });
   });

@@ -13,10 +13,8 @@ void gather_samples_cpu(const GatherSamples& call) {
   const uint8_t* from = call.set.data<uint8_t>();
   const int32_t* index = call.samples.data<int32_t>();
   uint8_t* to = call.out.mutable_data<uint8_t>();
-  parallel_ranges(call.samples.size(), std::max<int64_t>(elementwise_grain / bytes, 1),
-                  [=](int64_t begin, int64_t end) {
-                    for (int64_t i = begin; i < end; ++i) std::copy_n(from + index[i] * bytes, bytes, to + i * bytes);
-                  });
+  parallel_rows(call.samples.size(), bytes,
+                [=](int64_t i) { std::copy_n(from + index[i] * bytes, bytes, to + i * bytes); });
 }
 
 REGISTER_KERNEL(gather_samples, cpu, "simple", {.run = gather_samples_cpu});
