@@ -39,11 +39,8 @@ inline constexpr auto takes_f32_or_16_bits = [](const auto& call) {
 // `supported`.
 template <class Body>
 void for_f32_or_f64(DType dtype, const Body& body) {
-  if (dtype == DType::f64) {
-    body.template operator()<double>();
-  } else {
-    body.template operator()<float>();
-  }
+  if (dtype == DType::f64) return body.template operator()<double>();
+  body.template operator()<float>();
 }
 
 // The same with T = float, Half or BFloat16. REQUIRES: is_float for this dtype, and not f64
@@ -87,13 +84,9 @@ inline float to_computing(BFloat16 value) { return to_float(value); }
 
 template <class T>
 T from_computing(Computing<T> value) {
-  if constexpr (std::is_same_v<T, Half>) {
-    return to_half(value);
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return to_bfloat16(value);
-  } else {
-    return value;
-  }
+  if constexpr (std::is_same_v<T, Half>) return to_half(value);
+  if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(value);
+  if constexpr (!stores_16_bits<T>) return value;
 }
 
 // Whether ReLU makes x zero. NaN is kept.

@@ -61,9 +61,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
   const GemmOptions forward{.transpose_b = !by_rows, .tf32 = ambient().tf32},
       for_x{.transpose_b = by_rows, .tf32 = ambient().tf32}, for_weight{.transpose_a = true, .tf32 = ambient().tf32};
   const Tensor input = autocast(x), rows = as_rows(input), w = autocast_parameter(weight);
-  const Tensor b = autocast_parameter(bias);
-  Tensor y = by_rows && x.device() != Device::cpu ? with_loss(rows, w, b) : Tensor();
-  if (!y.defined()) y = matmul(rows, w, b, forward);
+  Tensor y = by_rows && x.device() != Device::cpu ? with_loss(rows, w, autocast_parameter(bias)) : Tensor();
+  if (!y.defined()) y = matmul(rows, w, autocast_parameter(bias), forward);
   if (x.shape().rank() > 2) y = y.reshape(x.shape().with_back(out));
   return record(
       "linear", y, {input, weight, bias},

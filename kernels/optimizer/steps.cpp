@@ -91,7 +91,7 @@ void measure_gradients_cpu(const MeasureGradients& call) {
 }
 
 void begin_step_cpu(const BeginStep& call) {
-  if (measures(call)) measure_gradients({call.gradient, call.scaler, call.measured});
+  if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
   begin_step_on(call.rule, state_of(call));
   if (call.log.losses.defined()) log_step(log_of(call));
 }

@@ -207,7 +207,7 @@ std::pair<std::vector<float>, std::vector<float>> after_a_step(bool late, float 
   const AmbientScope scope;
   ambient().late_sums = late;
   begin_step.force(variant);
-  const Tensor images = whole(3 * 16, 40).reshape({3, 4, 4, 1}).to(Device::cuda);
+  const Tensor images = whole_numbers({3, 4, 4, 1}, 40).to(Device::cuda);
   const Tensor labels = Tensor::from(std::vector<int32_t>{1, 2, 3}, {3}).to(Device::cuda);
   const auto run_backward = [&] { backward(softmax_cross_entropy(model->forward(images), labels)); };
   const auto count_late = [&] {
