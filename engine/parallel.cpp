@@ -22,6 +22,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "engine/check.h"
 #include "engine/cpu_features.h"

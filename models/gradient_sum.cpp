@@ -1,5 +1,6 @@
 #include "models/gradient_sum.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "engine/autograd.h"

@@ -1,5 +1,6 @@
 #include "data/loader/loader_buffers.h"
 
+#include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/storage.h"
 
