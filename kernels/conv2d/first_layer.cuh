@@ -2,9 +2,9 @@
 // ways, direct.cu in all types and mma_first_layer.cu on tensor cores. .cu files only.
 #pragma once
 
-#include "kernels/cuda/partials.cuh"
 #include "kernels/conv2d_pool_relu/input_gradient.cuh"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/partials.cuh"
 
 namespace hs::cuda {
 
