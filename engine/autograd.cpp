@@ -59,7 +59,7 @@ Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inp
 }
 
 std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets) {
-  if (mode == GradientMode::fresh || !ambient().late_sums) return nullptr;
+  if (mode == GradientMode::fresh || !ambient().late_sums || KernelSlot::is_watched()) return nullptr;
   auto late = std::make_shared<LateGradients>();
   for (const GradientTarget* target : targets) target->share(late);
   return late;

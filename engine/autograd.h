@@ -118,7 +118,7 @@ class GradientTarget {
 GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
 
 // For the call of a kernel that may leave the sums of these gradients to gradient_of(), which then find them there;
-// null unless somebody has promised to ask (ambient().late_sums), or if the mode is fresh.
+// null unless somebody has promised to ask (ambient().late_sums) and nobody watches the calls, or if the mode is fresh.
 std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets);
 
 // The gradient of a leaf, complete: what was late is added up, and where it only counts as zeros, there are zeros.

@@ -77,6 +77,7 @@ class KernelSlot {
   KernelSlot* next_slot() const { return next_slot_; }   // of all that have variants, in no order; nullptr at the end
   bool is_forced() const { return forced_ != nullptr; }  // whether force() chose a variant
   bool exists_on(Device device) const;                   // has a variant for this device
+  static bool is_watched() { return spy_ != nullptr; }   // whether somebody compares what calls have written
 
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);

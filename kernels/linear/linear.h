@@ -37,12 +37,12 @@ struct LinearWithLoss {
   const Tensor& x;
   const Tensor& weight;
   const Tensor& bias;
-  const Tensor& labels;
-  const Tensor& dloss;
+  const Tensor& labels;  // (N) i32
+  const Tensor& dloss;   // what the loss's gradient is multiplied by
   Tensor& y;
   Tensor& loss;
   Tensor& dlogits;
-  float smoothing = 0;
+  float smoothing = 0;  // of the labels
   auto tensors() const { return tensor_list(x, weight, bias, labels, dloss, y, loss, dlogits); }
 };
 constinit inline Kernel<LinearWithLoss> linear_with_loss{"linear_with_loss"};

@@ -40,34 +40,6 @@ class Integers {
 
 Numbers numbers(const Tensor& x) { return to_numbers(x.to(Device::cpu)); }
 
-// What is computed with one epilogue, from integers, which are exact: C; with ReLU also the gradient at the sums and
-// the bias gradient, with the mask that the first call wrote.
-std::vector<Numbers> products(Device device, DType dtype, int64_t M, bool with_bias, bool with_relu) {
-  Integers integers;
-  const int64_t N = 24, K = 8, next = 16;
-  const Tensor a = integers({M, K}, dtype, device), b = integers({K, N}, dtype, device);
-  const Tensor bias = with_bias ? integers({N}, dtype, device) : Tensor();
-  Tensor c = Tensor::empty({M, N}, dtype, device);
-  if (!with_relu) {
-    gemm({.a = a, .b = b, .bias = bias, .c = c});
-    return {numbers(c)};
-  }
-  Tensor mask = gemm_mask(M, N, device);
-  const char* layout =
-      gemm({.a = a, .b = b, .bias = bias, .options = {.epilogue = Epilogue::relu}, .c = c, .mask = mask}).layout;
-  const Tensor dy = integers({M, next}, dtype, device), w = integers({N, next}, dtype, device);
-  Tensor dc = Tensor::empty({M, N}, dtype, device), dbias = Tensor::empty({N}, dtype, device);
-  gemm({.a = dy,
-        .b = w,
-        .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward},
-        .c = dc,
-        .saved_mask = mask,
-        .relu_output = c,
-        .layout = layout,
-        .bias_gradient = dbias});
-  return {numbers(c), numbers(dc), numbers(dbias)};
-}
-
 }  // namespace
 
 TEST_CASE("the derivative of ReLU from the ReLU's output instead of its mask") {
@@ -95,6 +67,34 @@ TEST_CASE("the derivative of ReLU from the ReLU's output instead of its mask") {
 
 #ifdef HALFSTEP_TEST_EMULATED
 namespace {
+
+// What is computed with one epilogue, from integers, which are exact: C; with ReLU also the gradient at the sums and
+// the bias gradient, with the mask that the first call wrote.
+std::vector<Numbers> products(Device device, DType dtype, int64_t M, bool with_bias, bool with_relu) {
+  Integers integers;
+  const int64_t N = 24, K = 8, next = 16;
+  const Tensor a = integers({M, K}, dtype, device), b = integers({K, N}, dtype, device);
+  const Tensor bias = with_bias ? integers({N}, dtype, device) : Tensor();
+  Tensor c = Tensor::empty({M, N}, dtype, device);
+  if (!with_relu) {
+    gemm({.a = a, .b = b, .bias = bias, .c = c});
+    return {numbers(c)};
+  }
+  Tensor mask = gemm_mask(M, N, device);
+  const char* layout =
+      gemm({.a = a, .b = b, .bias = bias, .options = {.epilogue = Epilogue::relu}, .c = c, .mask = mask}).layout;
+  const Tensor dy = integers({M, next}, dtype, device), w = integers({N, next}, dtype, device);
+  Tensor dc = Tensor::empty({M, N}, dtype, device), dbias = Tensor::empty({N}, dtype, device);
+  gemm({.a = dy,
+        .b = w,
+        .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward},
+        .c = dc,
+        .saved_mask = mask,
+        .relu_output = c,
+        .layout = layout,
+        .bias_gradient = dbias});
+  return {numbers(c), numbers(dc), numbers(dbias)};
+}
 
 // Epilogues of the library, as cublasLt.h numbers them.
 struct LibraryEpilogue {

@@ -216,6 +216,12 @@ std::pair<std::vector<float>, std::vector<float>> after_a_step(bool late, float 
       return of && of->partials.defined();
     });
   };
+  const KernelSpy spy = [](const SpiedCall& call) -> const VariantBase& { return call.again(); };
+  {
+    const SpyScope watched(&spy);
+    run_backward();
+    CHECK(count_late() == 0);
+  }
   run_backward();
   optimizer->zero_gradients();  // of what is late, too
   CHECK(count_late() == 0);
