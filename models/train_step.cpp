@@ -66,7 +66,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
-  ambient().late_sums = config_.device == Device::cuda;  // update() adds them up
+  ambient().late_sums = config_.device == Device::cuda;  // update() adds them up; there, a product may have the loss
   std::vector<int64_t> sizes(micro_batches.size());
   std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   begin(seconds);
@@ -103,7 +103,7 @@ NetworkInput TrainStep::input_of(const Batch& batch) const {
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
   const auto [input, labels] = input_of(batch);
   const AmbientScope scope;
-  ambient().targets = std::make_shared<Targets>(labels, dloss, config_.label_smoothing);
+  if (ambient().late_sums) ambient().targets = std::make_shared<Targets>(labels, dloss, config_.label_smoothing);
   return softmax_cross_entropy(model_.forward(input), labels, dloss, config_.label_smoothing);
 }
 

@@ -368,6 +368,8 @@ class Session {
         check(changed, fmt::format("{} at element {} of input {}", value, inputs[k].size() / 2, k));
       }
     }
+    // What is rounded on the way may end there in f16, and in f64 it does not.
+    if (how.dtype == DType::f16 && !row.roundings.empty() && row.roundings.front() > 1) return;
     examples::Inputs large;
     for (const Tensor& input : inputs) {
       large.push_back(input.defined() ? input.clone() : Tensor());
