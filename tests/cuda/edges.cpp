@@ -490,8 +490,9 @@ TEST_CASE("embedding: an index outside of the table gives a row of NaN, and back
 }
 
 TEST_CASE("a loss that a product has computed counts for its own logits and targets, and for no others") {
-  const Tensor x = on_device(whole_numbers({5, 8}, 1)), w = on_device(whole_numbers({8, 3}, 2));
-  Tensor(w).set_requires_grad(true);
+  const Tensor x = on_device(whole_numbers({5, 8}, 1));
+  Tensor w = on_device(whole_numbers({8, 3}, 2));
+  w.set_requires_grad(true);
   const auto labels_from = [](int32_t first) { return Tensor::from(std::vector<int32_t>{first, 1, 2, 0, 1}, {5}); };
   const Tensor labels = on_device(labels_from(0)), others = on_device(labels_from(2));
   const Tensor dloss = on_device(Tensor::from(std::vector<float>{1}, {}));
@@ -500,6 +501,7 @@ TEST_CASE("a loss that a product has computed counts for its own logits and targ
   };
   const auto product = [&](bool knows) {
     const AmbientScope scope;
+    ambient().recording = true;
     if (knows) ambient().targets = std::make_shared<Targets>(labels, dloss);
     const Tensor y = linear(x, w, {}), hidden = scale(y, 0.5f);
     CHECK((knows && ambient().targets->logits.defined()) == knows);
