@@ -49,7 +49,7 @@ OpCase backward_row(const Sizes& c) {
 
 // What is compared: the loss, or its gradient. In 16 bits x selects rows of the weight: other logits would be rounded.
 OpCase loss_row(const Sizes& c, bool gradient, bool dense) {
-  const auto [N, in, out] = c;
+  const int64_t N = c.N, in = c.in, out = c.out;
   std::vector<int32_t> labels;
   std::vector<float> ones(static_cast<size_t>(N * in));
   for (int64_t n = 0; n < N; ++n) {
