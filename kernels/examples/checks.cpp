@@ -450,11 +450,12 @@ int check_combinations(const OpCase& row, RowRun how) {
     if (way.frozen.empty() && way.missing.empty()) continue;
     RowRun wanted = way;
     wanted.frozen = {};
-    const auto [reference, fresh] = references.try_emplace(way.missing);
-    if (fresh) reference->second = reference_of(row, wanted);
+    const auto place = references.try_emplace(way.missing);
+    Reference& reference = place.first->second;
+    if (place.second) reference = reference_of(row, wanted);
     for_each_variant(row, way, [&](const std::string& description) {
       ++runs;
-      check_close(row, way, reference->second, run_row(row, way), description);
+      check_close(row, way, reference, run_row(row, way), description);
     });
     if (row.integers && row.f64) check_integers(row, way);
   }
