@@ -20,8 +20,6 @@ namespace hs::bench::commands {
 class RecordingCommand : public cli::Command {
  protected:
   report::Outputs outputs_;
-
- private:
   void declare_outputs(cli::Flags& flags) override { outputs_.declare(flags); }
 };
 

@@ -57,7 +57,8 @@ class PeersCommand : public RecordingCommand {
   void declare(cli::Flags& flags) override {
     flags.examples({"bench peers", "bench peers --python venv/bin/python --json peers.json --html peers.html",
                     "bench peers --dry-run", "bench peers --ranks 2 --python venv/bin/python",
-                    "bench peers --python venv/bin/python --model resnet8 --data cifar10"},
+                    "bench peers --python venv/bin/python --model resnet8 --data cifar10",
+                    "bench peers --python venv/bin/python --model char_gpt --data tinyshakespeare"},
                    "What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a\n"
                    "batch of 128; char_gpt takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.\n"
                    "docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.");

@@ -60,9 +60,9 @@ class PredictCommand : public RecordingCommand {
          "predict --model digits.safetensors photo.png scan.pgm --invert",
          "predict --model digits.safetensors scans --json answers.json   # a folder",
          "predict --model digits.safetensors - <photo.png"},
-        "Prints the most probable classes of each image, on a terminal below the image as the model gets it:\n"
-        "grey or coloured and of its size. Models of digits expect light strokes on black: --invert is for\n"
-        "ink on paper. docs/model_files.md describes the files.");
+        "Prints the most probable classes of each image, on a terminal below the image as the model gets it: grey or\n"
+        "coloured and resized, which the line below the picture says. Models of digits expect light strokes on black:\n"
+        "--invert is for ink on paper. docs/model_files.md describes the files.");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.words("IMAGE", images_, 0, 1000,
                 "PNG, JPEG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
