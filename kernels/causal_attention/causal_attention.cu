@@ -77,14 +77,6 @@ __device__ __forceinline__ void store_row(int D, const float (&sum)[most_columns
   }
 }
 
-__device__ __forceinline__ float warp_max(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(whole_warp, value, distance));
-  }
-  return value;
-}
-
 // Grid: (slices, T / warps). As every first key of a tile is at or before the block's first query, each row has a key
 // in each tile.
 template <class T>
@@ -104,7 +96,7 @@ __global__ void causal_attention_forward_kernel(cuda::Previous previous, Sizes s
     __syncthreads();
     const float score = dot(D, q_rows + warp * D, k_tile + lane * (D + 1)) * s.scale;
     const bool visible = key + lane <= i;
-    const float maximum = fmaxf(largest, warp_max(visible ? score : -INFINITY));
+    const float maximum = fmaxf(largest, cuda::warp_max(visible ? score : -INFINITY));
     const float p = visible ? expf(score - maximum) : 0.0f, factor = expf(largest - maximum);
     largest = maximum;
     sum = sum * factor + cuda::warp_sum(p);

@@ -197,6 +197,15 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+// As warp_sum, the maximum; fmaxf ignores a NaN.
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
 // How many lanes of a warp share a row of so many items: a power of two, at most all 32.
 inline int lanes_for(int64_t items) {
   int lanes = 1;

@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/gemm.cuh"
 #include "kernels/linear/linear.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace hs {
 namespace {
@@ -20,7 +21,7 @@ constexpr int most_columns = 16, most_rows = 256, warps = block_threads / 32;
 template <class Out>
 struct RowLoss {
   const int32_t* labels = nullptr;
-  float label_target, other_target;
+  TargetRow<float> q{0, 1};
   const float* dloss;
   float *partial, *loss;  // partial: a place for each row
   Out* dlogits;
@@ -28,20 +29,13 @@ struct RowLoss {
 
 __device__ unsigned rows_with_a_loss;  // 0 between the launches, of which there is one at a time
 
-__device__ __forceinline__ float warp_max(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
-  }
-  return value;
-}
-
 // The loss of a row, whose logit `thread` this thread of the first warp has if there is one. Writes dlogits.
 template <class Out>
 __device__ float loss_of_row(const RowLoss<Out>& of, int64_t row, int N, float logit) {
   const int j = threadIdx.x, label = of.labels[row];
   const float largest = warp_max(j < N ? logit : -INFINITY), centred = logit - largest;
   const float power = j < N ? expf(centred) : 0.0f, sum = warp_sum(power);
-  const float target = j == label ? of.label_target : of.other_target;
+  const float target = j == label ? of.q.label : of.q.others;
   if (j < N) {
     of.dlogits[row * N + j] = from_f32<Out>((power / sum - target) * (*of.dloss / static_cast<float>(gridDim.x)));
   }
@@ -99,15 +93,10 @@ void gemm_narrow(const Gemm& call) {
 Gemm product_of(const LinearWithLoss& call) { return {.a = call.x, .b = call.weight, .bias = call.bias, .c = call.y}; }
 
 void with_loss_narrow(const LinearWithLoss& call, Tensor& workspace) {
-  const float others = call.smoothing / static_cast<float>(call.y.shape()[1]);
   for_float_type(call.x.dtype(), [&]<class T>() {
-    const RowLoss<T> of{call.labels.data<int32_t>(),
-                        1 - call.smoothing + others,
-                        others,
-                        call.dloss.data<float>(),
-                        reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()),
-                        call.loss.mutable_data<float>(),
-                        call.dlogits.mutable_data<T>()};
+    const RowLoss<T> of{call.labels.data<int32_t>(),     {call.smoothing, call.y.shape()[1]},
+                        call.dloss.data<float>(),        reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()),
+                        call.loss.mutable_data<float>(), call.dlogits.mutable_data<T>()};
     run_narrow<T, T>(product_of(call), of);
   });
 }

@@ -79,6 +79,8 @@ __global__ void begin_step_kernel(cuda::Previous previous, StepRule rule, StepSt
   begin_and_log(rule, state, log);
 }
 
+bool measures(const BeginStep& call) { return call.gradient.defined() && call.measured.defined(); }
+
 void begin_step_cuda(const BeginStep& call) {
   cuda::add_partials(call.late);
   if (measures(call)) measure_gradients({call.gradient, call.scaler, call.measured});

@@ -104,7 +104,6 @@ struct BeginStep {
   }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
-inline bool measures(const BeginStep& call) { return call.gradient.defined() && call.measured.defined(); }
 
 // average += (1 - d) * (value - average), d = min(decay, (1 + step) / (10 + step)), unless the step was skipped.
 struct AverageStep {

@@ -79,15 +79,6 @@ struct RowSum {
   Computing<T> exponential(T z) const { return std::exp(to_computing(z) - largest); }
 };
 
-// q of the header: what a row should be.
-template <class Real>
-struct Targets {
-  Real others, label;
-  Targets(float smoothing, int64_t classes)
-      : others(static_cast<Real>(smoothing) / static_cast<Real>(classes)),
-        label(1 - static_cast<Real>(smoothing) + others) {}
-};
-
 // Rows are few and short (a batch of 64 has 640 logits), so one thread does them all, adding the losses in order.
 void forward_cpu(const SoftmaxCrossEntropyForward& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
@@ -95,7 +86,7 @@ void forward_cpu(const SoftmaxCrossEntropyForward& call) {
   for_float_type(call.logits.dtype(), [&]<class T>() {
     using Real = Computing<T>;
     const T* z = call.logits.data<T>();
-    const Targets<Real> q(call.smoothing, classes);
+    const TargetRow<Real> q(call.smoothing, classes);
     double total = 0;
     for (int64_t n = 0; n < N; ++n, z += classes) {
       if (label[n] < 0 || label[n] >= classes) {
@@ -120,7 +111,7 @@ void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
     using Real = Computing<T>;
     const T* z = call.logits.data<T>();
     T* dz = call.dlogits.mutable_data<T>();
-    const Targets<Real> q(call.smoothing, classes);
+    const TargetRow<Real> q(call.smoothing, classes);
     const Real factor = *call.dloss.data<Real>() / static_cast<Real>(N);
     for (int64_t n = 0; n < N; ++n, z += classes, dz += classes) {
       const RowSum<T> row(z, classes);

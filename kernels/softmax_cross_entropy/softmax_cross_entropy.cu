@@ -64,19 +64,12 @@ struct RowSum {
   float largest = -INFINITY, sum = 0;
 };
 
-// q of the header: what a row should be.
-struct Targets {
-  float others, label;
-  Targets(float smoothing, int64_t classes)
-      : others(smoothing / static_cast<float>(classes)), label(1 - smoothing + others) {}
-};
-
 // loss: the mean, which the block that comes last adds up; partial: a place for each block. dlogits: the gradients, as
 // dloss is that of the loss. One of the two may be nullptr, and is not wanted then.
 template <class T, int N>
 __global__ void softmax_cross_entropy_kernel(cuda::Previous previous, int64_t rows, int64_t classes, int lanes,
-                                             const T* logits, const int32_t* labels, Targets q, const float* dloss,
-                                             float* partial, float* loss, T* dlogits) {
+                                             const T* logits, const int32_t* labels, TargetRow<float> q,
+                                             const float* dloss, float* partial, float* loss, T* dlogits) {
   previous.wait();
   const float factor = dlogits != nullptr ? *dloss / static_cast<float>(rows) : 0.0f;
   float total = 0;
@@ -126,7 +119,7 @@ void run_cuda(const Call& call, const Tensor& dloss, Tensor& workspace, Tensor& 
     const auto run = [&]<int N>() {
       cuda::launch(softmax_cross_entropy_kernel<T, N>, blocks_of(call.logits.shape()), cuda::block_threads, 0,
                    cuda::compute_stream(), rows, classes, lanes_of(classes), z, call.labels.template data<int32_t>(),
-                   Targets(call.smoothing, classes), dloss.defined() ? dloss.data<float>() : nullptr,
+                   TargetRow<float>(call.smoothing, classes), dloss.defined() ? dloss.data<float>() : nullptr,
                    workspace.defined() ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr,
                    loss.defined() ? loss.mutable_data<float>() : nullptr, dz);
     };
