@@ -15,10 +15,10 @@ class ParameterArena;
 // What the network's result will be compared with, if that is known: a kernel that computes something (N, classes) may
 // add the loss and its gradient, in case that this is the result (kernels/softmax_cross_entropy/).
 struct Targets {
-  Targets(const Tensor& of_labels, const Tensor& of_loss, float of_smoothing = 0)  // the first three members
-      : labels(of_labels), dloss(of_loss), smoothing(of_smoothing) {}
-  Tensor labels, dloss;          // as softmax_cross_entropy() will be given them
-  float smoothing = 0;           // the same
+  Targets(const Tensor& of_labels, const Tensor& of_loss, float of_smoothing = 0)
+      : labels(of_labels), dloss(of_loss), smoothing(of_smoothing) {}  // the first three members
+  Tensor labels, dloss;                                                // as softmax_cross_entropy() will be given them
+  float smoothing = 0;                                                 // the same
   Tensor logits, loss, dlogits;  // of the kernel that was the last to add them; undefined: none was
 };
 
