@@ -142,13 +142,27 @@ struct Partial {
   bool owned = false;  // false: `sum` may be shared (add returns one tensor for both inputs), so it must not be written
 };
 
-void give_first_gradient(GradInfo& leaf, const Tensor& gradient) {
+void add_to_leaf(GradInfo& leaf, const Tensor& gradient) {
+  if (leaf.grad.defined()) {
+    leaf.grad_is_zero ? leaf.grad.copy_from(gradient) : accumulate(gradient, gradient_of(leaf));
+    leaf.grad_is_zero = false, ++leaf.writes;
+    return;
+  }
   check(
       !leaf.is_parameter,
       "backward: a parameter {} has a gradient but is in no ParameterArena, so nothing would train it; register it or "
       "its layer (add_child), freeze() what is constant, and make the arena before the forward pass",
       leaf.shape);
   leaf.grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
+}
+
+// dL/dL, for a loss.
+Tensor one_for(const Tensor& y) {
+  check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy of that shape, or call it on a scalar loss",
+        y.shape());
+  const MemoryPurposeScope purpose(MemoryPurpose::gradients);
+  return y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
+                                 : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
 }
 
 // more: where each later gradient waits, the last for the node's rule; or nullptr
@@ -168,14 +182,7 @@ void backward(const Tensor& y, Tensor dy) {
         "backward: the tensor {} has no history; before the forward pass, call set_requires_grad(true) on an input or "
         "make a ParameterArena, and run it outside of NoGrad and Inference",
         y.shape());
-  if (!dy.defined()) {
-    check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy of that shape, or call it on a scalar loss",
-          y.shape());
-    const MemoryPurposeScope purpose(MemoryPurpose::gradients);
-    dy = y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
-                                 : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
-  }
-  backward(y.grad_info(), std::move(dy));
+  backward(y.grad_info(), dy.defined() ? std::move(dy) : one_for(y));
 }
 
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
@@ -193,18 +200,12 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   if (y->node) order = in_backward_order(y->node);
   std::vector<Partial> interior(order.size());
   const auto leaf_or_interior = [&](const std::shared_ptr<GradInfo>& info, const Tensor& gradient) {
-    if (info->node) {
-      const size_t place = info->node->place;
-      check(place < order.size() && order[place] == info->node,
-            "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
-            info->node->op);
-      add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
-    } else if (info->grad.defined()) {
-      info->grad_is_zero ? info->grad.copy_from(gradient) : accumulate(gradient, gradient_of(*info));
-      info->grad_is_zero = false, ++info->writes;
-    } else {
-      give_first_gradient(*info, gradient);
-    }
+    if (!info->node) return add_to_leaf(*info, gradient);
+    const size_t place = info->node->place;
+    check(place < order.size() && order[place] == info->node,
+          "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
+          info->node->op);
+    add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
   };
 
   leaf_or_interior(y, std::exchange(dy, {}));

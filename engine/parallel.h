@@ -19,17 +19,16 @@ int threads();
 using RunPiece = void (*)(const void* body, int64_t piece, int thread);
 void run_on_threads(int64_t pieces, RunPiece run, const void* body) noexcept;  // called by parallel()
 
+template <class Body>
+void run_piece(const void* body, int64_t piece, int thread) {  // a RunPiece
+  (*static_cast<const Body*>(body))(piece, thread);
+}
+
 // Calls body(piece, thread) for each piece in 0 .. pieces-1, thread < threads(). The body must not throw. A loop within
 // a body, or beside one that another thread has started, runs on its caller alone, as thread 0.
 template <class Body>
 void parallel(int64_t pieces, const Body& body) {
-  if (pieces > 1 && threads() > 1) {
-    run_on_threads(
-        pieces,
-        [](const void* erased, int64_t piece, int thread) { (*static_cast<const Body*>(erased))(piece, thread); },
-        &body);
-    return;
-  }
+  if (pieces > 1 && threads() > 1) return run_on_threads(pieces, run_piece<Body>, &body);
   for (int64_t piece = 0; piece < pieces; ++piece) body(piece, 0);
 }
 

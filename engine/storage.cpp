@@ -74,16 +74,10 @@ class Allocator {
   void* allocate(MemoryPool& pool, size_t bytes, MemoryPurpose purpose) {
     const std::lock_guard lock(mutex_);
     const size_t block = caching ? bucket_size(bytes) : bytes;
-    void* data = nullptr;
-    if (limit_ == 0 || stats_.live + bytes <= limit_) data = take(pool, block);
-    if (!data) {
-      const std::string op = Op::current();
-      throw Error(device_ == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
-                  fmt::format("{}out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch",
-                              op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
-                              limit_ ? fmt::format(", limit {}", limit_) : std::string()),
-                  ErrorKind::out_of_memory);
-    }
+    const bool may = limit_ == 0 || stats_.live + bytes <= limit_;
+    void* data = may ? take(pool, block) : nullptr;
+    if (!data && may) data = allocate_new(block);
+    if (!data) fail_out_of_memory(bytes);
     count_made(bytes, purpose);
     return data;
   }
@@ -165,6 +159,10 @@ class Allocator {
       found->second.pop_back();
       return data;
     }
+    return nullptr;
+  }
+
+  void* allocate_new(size_t block) {
     void* data = runtime(device_).allocate(block);
     if (!data) {  // cached blocks of other sizes may free enough memory
       release_cached_locked(*shared_);
@@ -172,6 +170,15 @@ class Allocator {
     }
     if (data) stats_.reserved += block;
     return data;
+  }
+
+  [[noreturn]] void fail_out_of_memory(size_t bytes) const {
+    const std::string op = Op::current();
+    throw Error(device_ == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
+                fmt::format("{}out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch",
+                            op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
+                            limit_ ? fmt::format(", limit {}", limit_) : std::string()),
+                ErrorKind::out_of_memory);
   }
 
   void release_cached_locked(MemoryPool& pool) {

@@ -93,7 +93,7 @@ def read_set(args, stem, count, flag):
 
 
 def schedule_factor(kind, warmup, total, step):
-    """The factor on the learning rate in the step after `step` steps of `total`, as in kernels/optimizer/schedule.h."""
+    """The factor on the learning rate in the step after `step` steps of `total`, as in kernels/optimizer/steps.h."""
     def along_cosine(start, end, x): return end + (start - end) * (1 + math.cos(math.pi * min(x, 1))) / 2
     if step < warmup: return (step + 1) / (warmup + 1)
     if kind == "constant": return 1

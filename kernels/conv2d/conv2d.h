@@ -42,10 +42,9 @@ struct Conv2dForward {  // x, weight, bias and y as in conv2d(), and their sizes
 };
 constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 
-// An undefined dx, dweight or dbias is not computed. `accumulate`: adds to the old dweight and dbias.
-//
-// Inf and NaN: in every variant, one in dy makes inf or NaN of all dbias and dweight of its output channel, and of some
-// of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN; variants multiply different zeros:
+// Inf and NaN in the backward pass: in every variant, one in dy makes inf or NaN of all dbias and dweight of its output
+// channel, and of some of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN; variants multiply
+// different zeros:
 //   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
 //   im2col, mma_first_layer  all of the formula: zeros in dy and the padding
 //   direct, winograd, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes
@@ -54,6 +53,8 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 //                        tile: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
+
+// An undefined dx, dweight or dbias is not computed. `accumulate`: adds to the old dweight and dbias.
 struct Conv2dBackward {
   const Tensor& x;
   const Tensor& weight;

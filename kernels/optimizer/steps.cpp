@@ -134,6 +134,8 @@ void update_all(const Call& call, const Update& update) {
   });
 }
 
+// `loop`: one of the formulas above, for one instruction set or for this CPU's.
+template <auto loop>
 void sgd_step_cpu(const SgdStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
@@ -142,10 +144,11 @@ void sgd_step_cpu(const SgdStep& call) {
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    HS_FOR_THIS_CPU(sgd)(s, learning_rate, factor, weight_decay, end - begin, g + begin, v + begin, w + begin);
+    loop(s, learning_rate, factor, weight_decay, end - begin, g + begin, v + begin, w + begin);
   });
 }
 
+template <auto loop>
 void adam_step_cpu(const AdamStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
@@ -154,11 +157,11 @@ void adam_step_cpu(const AdamStep& call) {
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    HS_FOR_THIS_CPU(adam)
-    (s, rate, weight_decay, end - begin, g + begin, m + begin, v + begin, w + begin);
+    loop(s, rate, weight_decay, end - begin, g + begin, m + begin, v + begin, w + begin);
   });
 }
 
+template <auto loop>
 void schedule_free_step_cpu(const ScheduleFreeStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
@@ -168,8 +171,7 @@ void schedule_free_step_cpu(const ScheduleFreeStep& call) {
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    HS_FOR_THIS_CPU(schedule_free)
-    (s, rate, share, weight_decay, end - begin, g + begin, z + begin, v + begin, w + begin);
+    loop(s, rate, share, weight_decay, end - begin, g + begin, z + begin, v + begin, w + begin);
   });
 }
 
@@ -178,9 +180,13 @@ REGISTER_KERNEL(measure_gradients, cpu, "simple", {.run = measure_gradients_cpu}
 REGISTER_KERNEL(begin_step, cpu, "simple", {.run = begin_step_cpu});
 REGISTER_KERNEL(average_step, cpu, "simple", {.run = average_step_cpu});
 REGISTER_KERNEL(fold_statistics, cpu, "simple", {.run = fold_statistics_cpu});
-REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu});
-REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});
-REGISTER_KERNEL(schedule_free_step, cpu, "simple", {.run = schedule_free_step_cpu});
+REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu<baseline::sgd>});
+REGISTER_KERNEL(sgd_step, cpu, "simd", {.run = sgd_step_cpu<HS_DISPATCHED(sgd)>, .rank = 10});
+REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu<baseline::adam>});
+REGISTER_KERNEL(adam_step, cpu, "simd", {.run = adam_step_cpu<HS_DISPATCHED(adam)>, .rank = 10});
+REGISTER_KERNEL(schedule_free_step, cpu, "simple", {.run = schedule_free_step_cpu<baseline::schedule_free>});
+REGISTER_KERNEL(schedule_free_step, cpu, "simd",
+                {.run = schedule_free_step_cpu<HS_DISPATCHED(schedule_free)>, .rank = 10});
 
 }  // namespace
 }  // namespace hs

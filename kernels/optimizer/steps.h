@@ -48,8 +48,6 @@ struct StepRule {  // beta1, beta2, clip and schedule of the optimizer, and the 
   Schedule schedule;
   GradScalerConfig scaler;
   float outlier = 0, loss_outlier = 0;  // a norm or loss that is so many times the usual one is skipped; 0: none is
-
-  HS_HOST_DEVICE bool has_outliers() const { return outlier > 0 || loss_outlier > 0; }  // see BeginStep::usual
 };
 
 // What BeginStep remembers of the steps that were taken, if any are outliers.
@@ -96,7 +94,7 @@ struct BeginStep {
   Tensor& rates;  // (step_rates), see StepRate
   const Tensor& gradient = no_tensor();
   const Tensor& loss = no_tensor();          // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
-  Tensor& usual = no_tensor();               // (usual_size), needed if rule.has_outliers()
+  Tensor& usual = no_tensor();               // (usual_size); undefined: nothing is an outlier
   const StepLog log = {};                    // default: none
   std::span<const LateGradients> late = {};  // of `gradient`, which is needed then: CUDA adds them up first
   auto tensors() const {
@@ -139,8 +137,7 @@ struct SgdStep {  // w, v and g of kernels/optimizer/optimizer.h are value, velo
 };
 constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
 
-struct AdamStep {  // w, m, v and g of kernels/optimizer/optimizer.h are value, mean, square and gradient; see rule and
-                   // rates
+struct AdamStep {  // w, m, v and g of kernels/optimizer/optimizer.h are value, mean, square and gradient
   const Tensor& gradient;
   const AdamRule& rule;
   const Tensor& rates;
@@ -227,10 +224,53 @@ struct MuonUpdate {
 };
 constinit inline Kernel<MuonUpdate> muon_update{"muon_update"};
 
-// A step's update of the state (kernels/optimizer/grad_scaler.h), on either device.
+// sin(pi * x) for |x| <= 1/2, to 1e-7: Taylor's series. The library's sine would do, but uses local memory on a GPU.
+HS_HOST_DEVICE constexpr float sine_of_half_turns(float x) {
+  const float angle = 3.14159265f * x, square = angle * angle;
+  return angle * (1 - square / 6 * (1 - square / 20 * (1 - square / 42 * (1 - square / 72 * (1 - square / 110)))));
+}
+
+// From `start` to `end` along half a cosine, as x goes from 0 to 1.
+HS_HOST_DEVICE inline float along_cosine(float start, float end, float x) {
+  return end + (start - end) * 0.5f * (1 + sine_of_half_turns(0.5f - fminf(x, 1.0f)));
+}
+
+// x^n by repeated squaring: the same bits on every device, which powf of different libraries are not. REQUIRES: n >= 0
+HS_HOST_DEVICE constexpr float whole_power(float x, int32_t n) {
+  float power = 1;
+  for (; n > 0; n /= 2, x *= x) {
+    if (n % 2 == 1) power *= x;
+  }
+  return power;
+}
+
+HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) {  // see ScheduleKind::one_cycle
+  constexpr float first = 1.0f / 25, last = first / 1e4f;
+  const float top = 0.3f * static_cast<float>(total_steps) - 1, now = static_cast<float>(step);
+  if (now <= top) return along_cosine(first, 1, top > 0 ? now / top : 1.0f);
+  // Of one to three steps the top is before the first.
+  return along_cosine(1, last, (now - top) / (static_cast<float>(total_steps) - 1 - top));
+}
+
+HS_HOST_DEVICE inline float curve_after_warmup(const Schedule& schedule, int32_t step) {  // not for `constant`
+  if (schedule.kind == ScheduleKind::step) return whole_power(schedule.factor, step / schedule.every);
+  if (schedule.kind == ScheduleKind::one_cycle) return one_cycle_factor(schedule.total_steps, step);
+  const int32_t length = schedule.total_steps - schedule.warmup_steps;
+  const float progress =
+      length > 0 ? fminf(static_cast<float>(step - schedule.warmup_steps) / static_cast<float>(length), 1.0f) : 1.0f;
+  if (schedule.kind == ScheduleKind::linear) return 1 - progress;
+  if (schedule.kind == ScheduleKind::exponential) return powf(schedule.factor, progress);
+  return 0.5f * (1 + sine_of_half_turns(0.5f - progress));
+}
+
+// The factor on the learning rate in the step after `step` steps have been taken.
+HS_HOST_DEVICE inline float schedule_factor(const Schedule& schedule, int32_t step) {
+  if (step < schedule.warmup_steps) return static_cast<float>(step + 1) / static_cast<float>(schedule.warmup_steps + 1);
+  return schedule.kind == ScheduleKind::constant ? 1 : curve_after_warmup(schedule, step);
+}
+
+// A step's update of the scale and of the steps since it last changed (GradScaler::state()), on either device.
 HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
-  if (!finite) state[2] += 1;
-  if (!config.enabled) return;
   if (!finite) {
     state[0] = state[0] * config.backoff < config.smallest ? config.smallest : state[0] * config.backoff;
     state[1] = 0;
@@ -275,7 +315,7 @@ struct StepState {
   const float* loss;      // nullptr unless rule.loss_outlier > 0
   float* scaler;
   int32_t* step;
-  float *rates, *usual;
+  float *rates, *usual;  // usual: nullptr if nothing is an outlier
 };
 
 inline StepState state_of(const BeginStep& call) {
@@ -315,13 +355,11 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& 
   const float norm = rule.clip > 0 || rule.outlier > 0 ? sqrtf(measured[0]) : 0;
   const float its_loss = rule.loss_outlier > 0 ? *loss : 0;
   const bool finite = (measured == nullptr || measured[1] == 0) && norm <= largest && its_loss <= largest;
-  if (finite && rule.has_outliers() && is_outlier(rule, norm, its_loss, usual)) {
-    rates[rate_skip] = 1;
-    scaler[2] += 1;  // the scale is not the reason and stays
-    return;
-  }
-  rates[rate_skip] = finite ? 0 : 1;
-  if (finite) {
+  const bool is_unusual = finite && usual != nullptr && is_outlier(rule, norm, its_loss, usual);
+  const bool skip = !finite || is_unusual;
+  rates[rate_skip] = skip ? 1 : 0;
+  scaler[2] += skip ? 1 : 0;
+  if (!skip) {
     rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);
     const double t = ++*step;
     rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
@@ -329,7 +367,7 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& 
     rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
     if (rule.clip > 0 && norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
   }
-  update_scale(rule.scaler, finite, scaler);
+  if (rule.scaler.enabled && !is_unusual) update_scale(rule.scaler, finite, scaler);  // it makes no outliers
 }
 
 }  // namespace hs

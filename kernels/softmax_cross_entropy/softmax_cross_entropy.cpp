@@ -149,14 +149,10 @@ void argmax_matches_cpu(const ArgmaxMatches& call) {
   });
 }
 
-REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
-REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
-                {.run = backward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
-REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cpu, "simple",
-                {.run = both_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
-REGISTER_KERNEL(argmax_matches, cpu, "simple",
-                {.run = argmax_matches_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
+REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cpu, "simple", {.run = both_cpu, .supported = takes_floats});
+REGISTER_KERNEL(argmax_matches, cpu, "simple", {.run = argmax_matches_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "kernels/optimizer/schedule.h"
+#include "kernels/optimizer/steps.h"
 #include "source_dir.h"
 #include "tests/support/bench_experiments.h"
 #include "tests/support/child_process.h"
