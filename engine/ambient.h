@@ -43,13 +43,11 @@ inline Ambient& ambient() {  // this thread's values
 }
 
 // Restores the ambient value at the end of the scope.
-class AmbientScope {
+class AmbientScope : NonCopyable {
  public:
   AmbientScope() : before_(ambient()) {}
   explicit AmbientScope(const Ambient& value) : before_(ambient()) { ambient() = value; }
   ~AmbientScope() { ambient() = before_; }
-  AmbientScope(const AmbientScope&) = delete;
-  AmbientScope& operator=(const AmbientScope&) = delete;
 
  private:
   Ambient before_;

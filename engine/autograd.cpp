@@ -19,13 +19,11 @@ GradInfo::~GradInfo() {
     queue->push_back(std::move(node));
     return;
   }
-  std::vector<std::shared_ptr<Node>> dying;
+  std::vector<std::shared_ptr<Node>> dying{std::move(node)};
   queue = &dying;
-  dying.push_back(std::move(node));
   while (!dying.empty()) {
-    std::shared_ptr<Node> last = std::move(dying.back());
+    const std::shared_ptr<Node> last = std::move(dying.back());  // it dies at the end of this turn
     dying.pop_back();
-    last.reset();
   }
   queue = nullptr;
 }
@@ -221,9 +219,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       node->backward = nullptr;
       continue;
     }
-    if (Observers::wants(Event::gradient)) {
-      Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
-    }
+    Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
     Gradients gradients;
     const Op running(node->op);
     try {

@@ -39,11 +39,9 @@ struct LateGradients {
 };
 
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
-struct GradInfo {
+struct GradInfo : NonCopyable {
   GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
   ~GradInfo();
-  GradInfo(const GradInfo&) = delete;
-  GradInfo& operator=(const GradInfo&) = delete;
   Shape shape;                // the tensor's
   DType dtype;                // the tensor's, and its gradient's
   Tensor grad;                // leaves only; read it by gradient_of()

@@ -11,13 +11,11 @@
 
 namespace hs {
 
-class CapturedWork {  // one graph, and the memory that it writes; not thread safe
+class CapturedWork : NonCopyable {  // one graph, and the memory that it writes; not thread safe
  public:
   // Throws Error: device (there is none), usage (the device is the CPU, which captures nothing).
   explicit CapturedWork(Device device);
   ~CapturedWork();
-  CapturedWork(const CapturedWork&) = delete;
-  CapturedWork& operator=(const CapturedWork&) = delete;
 
   // The first call runs `work` normally, which allocates its memory and lets its kernels choose their algorithms. The
   // second records it; that and every later call replay. `work` must be the same each time, and must not wait for the

@@ -66,11 +66,9 @@ struct SpiedCall {
 using KernelSpy = std::function<const VariantBase&(const SpiedCall&)>;
 
 // The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
-class KernelSlot {
+class KernelSlot : NonCopyable {
  public:
   constexpr explicit KernelSlot(const char* name) : name_(name) {}  // name must outlive it: a literal
-  KernelSlot(const KernelSlot&) = delete;
-  KernelSlot& operator=(const KernelSlot&) = delete;
 
   const char* name() const { return name_; }                 // as in --kernel NAME=VARIANT
   const VariantBase* variants() const { return variants_; }  // of all devices, by rank; nullptr if there is none
@@ -106,12 +104,10 @@ class KernelSlot {
 };
 
 // While it is alive, the spy gets the calls of all slots; with nullptr nobody does. Scopes nest.
-class SpyScope {
+class SpyScope : NonCopyable {
  public:
   explicit SpyScope(const KernelSpy* spy) : before_(std::exchange(KernelSlot::spy_, spy)) {}  // spy must outlive it
   ~SpyScope() { KernelSlot::spy_ = before_; }
-  SpyScope(const SpyScope&) = delete;
-  SpyScope& operator=(const SpyScope&) = delete;
 
  private:
   const KernelSpy* const before_;

@@ -26,12 +26,9 @@ enum class InputKind : bool { images, tokens };
 struct LateGradients;
 
 // Neither copyable nor movable: parameters() returns pointers to members.
-class Module {
+class Module : NonCopyable {
  public:
-  Module() = default;
   virtual ~Module() = default;
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;                        // differentiable; each module defines the shapes
   virtual InputKind input_kind() const { return InputKind::images; }  // only networks are asked
@@ -66,11 +63,9 @@ class Module {
 
 // Numbers a model's layers 1, 2, 3, ... in order of construction: a layer's initial weights and its dropout masks
 // follow from the seed and its number. Each model passes one to all its parts, so no two layers share random numbers.
-class LayerKeys {
+class LayerKeys : NonCopyable {
  public:
   explicit LayerKeys(uint64_t seed) : seed_(seed) {}  // seed: the model's
-  LayerKeys(const LayerKeys&) = delete;
-  LayerKeys& operator=(const LayerKeys&) = delete;
 
   uint64_t seed() const { return seed_; }  // the model's
   uint32_t next() { return ++last_; }      // the next layer's number, from 1
@@ -84,7 +79,7 @@ class LayerKeys {
 // the parameter tensors of one layer. The values do not depend on other layers.
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which);
 
-class ParameterArena {  // values in one buffer, gradients in another; not thread safe
+class ParameterArena : NonCopyable {  // values in one buffer, gradients in another; not thread safe
  public:
   // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros. Statistics
   // come first: backward is done with the last of them when it is done with everything.
@@ -94,8 +89,6 @@ class ParameterArena {  // values in one buffer, gradients in another; not threa
   // are slices, 256-byte aligned. Frozen ones are only moved. The module must outlive the arena's use. Throws Error
   // (usage) if a parameter is not f32, or is in another live arena, whose optimizer would lose it.
   explicit ParameterArena(Module& module, Device device = Device::cpu);
-  ParameterArena(const ParameterArena&) = delete;
-  ParameterArena& operator=(const ParameterArena&) = delete;
 
   Tensor values;        // (size); the gaps between slices hold zeros
   Tensor& gradients();  // (size), complete

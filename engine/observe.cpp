@@ -59,7 +59,7 @@ void Observers::detach(Observer& observer) {
   while (telling != 0) std::this_thread::yield();
 }
 
-void Observers::tell(Event event, const std::function<void(Observer&)>& call) {
+void Observers::tell_all(Event event, const std::function<void(Observer&)>& call) {
   struct Counted {
     Counted() { ++telling; }
     ~Counted() { --telling; }

@@ -60,14 +60,12 @@ constexpr uint8_t operator|(Event a, Event b) { return static_cast<uint8_t>(a) |
 //     std::map<std::string, int> count;
 //     const Attached attached{*this};  // the last member: attached after the others exist, detached before they go
 //   };
-class Observer {
+class Observer : NonCopyable {
  public:
   enum class Watch : bool { this_thread, every_thread };                                // whose events are reported
   Observer(Event event, Watch watch) : Observer(static_cast<uint8_t>(event), watch) {}  // for one kind of event
   Observer(uint8_t events, Watch watch) : events_(events), watch_(watch), thread_(std::this_thread::get_id()) {}
   virtual ~Observer() = default;
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
 
   // A range or a piece of work has the same address at its end. One that began before the observer was attached is
   // reported only at its end, and one that ends after it was detached only at its begin.
@@ -96,38 +94,37 @@ class Observers {
   static bool wants(Event event) {  // whether any observer watches it: one atomic load
     return (wanted_.load(std::memory_order_relaxed) & static_cast<uint8_t>(event)) != 0;
   }
-  static void tell(Event event, const std::function<void(Observer&)>& call);  // once per observer of it
+  static void tell(Event event, const auto& call) {  // call(observer) for each observer of it
+    if (wants(event)) tell_all(event, call);
+  }
 
  private:
   friend class Attached;
   static void attach(Observer& observer);  // throws Error (usage) if there are too many
   static void detach(Observer& observer);  // returns once no thread is inside it
+  static void tell_all(Event event, const std::function<void(Observer&)>& call);
   static inline constinit std::atomic<uint8_t> wanted_ = 0;
 };
 
 // Attaches an observer while it is alive. REQUIRES: not destroyed inside one of the observer's own functions
-class Attached {
+class Attached : NonCopyable {
  public:
   explicit Attached(Observer& observer) : observer_(observer) { Observers::attach(observer); }  // throws Error (usage)
   ~Attached() { Observers::detach(observer_); }
-  Attached(const Attached&) = delete;
-  Attached& operator=(const Attached&) = delete;
 
  private:
   Observer& observer_;
 };
 
 // From its construction to the end of the scope, on this thread: a phase, an op, the filling of a batch.
-class Range {
+class Range : NonCopyable {
  public:
   explicit Range(const char* name_, int64_t number_ = -1) : name(name_), number(number_) {  // name_: a literal
-    if (Observers::wants(Event::range)) Observers::tell(Event::range, [this](Observer& o) { o.range_begins(*this); });
+    Observers::tell(Event::range, [this](Observer& o) { o.range_begins(*this); });
   }
   ~Range() {
-    if (Observers::wants(Event::range)) Observers::tell(Event::range, [this](Observer& o) { o.range_ends(*this); });
+    Observers::tell(Event::range, [this](Observer& o) { o.range_ends(*this); });
   }
-  Range(const Range&) = delete;
-  Range& operator=(const Range&) = delete;
 
   const char* const name;  // a literal
   const int64_t number;    // which batch or step, or -1
@@ -139,8 +136,6 @@ class Op {
  public:
   explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }  // name: a literal
   ~Op() { current_ = before_; }
-  Op(const Op&) = delete;
-  Op& operator=(const Op&) = delete;
 
   // "" outside of any op. The variable itself, because a signal handler reads another thread's.
   static const char* const& current() { return current_; }
@@ -152,7 +147,7 @@ class Op {
 };
 
 // A piece of work, from its submission until end(); without end(), it has failed at the end of the scope.
-class WorkRange {
+class WorkRange : NonCopyable {
  public:
   explicit WorkRange(const DeviceWork& work) : work_(work) {  // begins the work
     if (Observers::wants(Event::work)) begin();
@@ -160,8 +155,6 @@ class WorkRange {
   ~WorkRange() {
     if (observed_) fail();
   }
-  WorkRange(const WorkRange&) = delete;
-  WorkRange& operator=(const WorkRange&) = delete;
   void end() {  // the work was submitted
     if (observed_) end(false);
   }

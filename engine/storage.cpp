@@ -31,12 +31,10 @@ MemoryPurpose MemoryPurposeScope::current() {
   return *Op::current() ? MemoryPurpose::activations : MemoryPurpose::other;
 }
 
-class MemoryPool {
+class MemoryPool : NonCopyable {
  public:
   explicit MemoryPool(Device device) : device(device) {}
   ~MemoryPool();
-  MemoryPool(const MemoryPool&) = delete;
-  MemoryPool& operator=(const MemoryPool&) = delete;
 
   const Device device;
   std::map<size_t, std::vector<void*>> blocks;  // free blocks by size; guarded by the allocator's mutex
@@ -146,9 +144,9 @@ class Allocator {
   }
 
   void tell(bool made, MemoryPurpose purpose, size_t bytes) const {
-    if (!Observers::wants(Event::storage)) return;
-    const MemoryEvent event{Op::current(), purpose, made, bytes};
-    Observers::tell(Event::storage, [&](Observer& observer) { observer.storage(device_, event, stats_); });
+    Observers::tell(Event::storage, [&](Observer& observer) {
+      observer.storage(device_, {Op::current(), purpose, made, bytes}, stats_);
+    });
   }
 
   void* take(MemoryPool& pool, size_t block) {

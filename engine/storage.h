@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "engine/device.h"
+#include "engine/non_copyable.h"
 
 namespace hs {
 
@@ -30,12 +31,10 @@ const char* name(MemoryPurpose purpose);      // "parameters"
 using BytesByPurpose = std::array<size_t, memory_purposes>;
 
 // Storages created on this thread while the scope is alive have this purpose. Scopes nest.
-class MemoryPurposeScope {
+class MemoryPurposeScope : NonCopyable {
  public:
   explicit MemoryPurposeScope(MemoryPurpose purpose);  // begins the scope
   ~MemoryPurposeScope();
-  MemoryPurposeScope(const MemoryPurposeScope&) = delete;
-  MemoryPurposeScope& operator=(const MemoryPurposeScope&) = delete;
 
   static MemoryPurpose current();  // what a storage created now would get
 
@@ -78,24 +77,20 @@ void set_caching(bool on);
 class MemoryPool;
 std::shared_ptr<MemoryPool> make_memory_pool(Device device);  // an empty one, for a PoolScope
 
-class PoolScope {  // storages of this thread come from a pool; scopes nest
+class PoolScope : NonCopyable {  // storages of this thread come from a pool; scopes nest
  public:
   explicit PoolScope(std::shared_ptr<MemoryPool> pool);  // nullptr: no pool
   ~PoolScope();
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
 
  private:
   std::shared_ptr<MemoryPool> before_;
 };
 
-class Storage {  // a block of memory on one device
+class Storage : NonCopyable {  // a block of memory on one device
  public:
   // Throws Error (out_of_memory on the CPU, device elsewhere) that names the bytes requested, live and peak.
   Storage(Device device, size_t bytes);
   ~Storage();
-  Storage(const Storage&) = delete;
-  Storage& operator=(const Storage&) = delete;
 
   void* data() const { return data_; }       // nullptr if bytes() is 0
   size_t bytes() const { return bytes_; }    // as requested

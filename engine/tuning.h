@@ -38,12 +38,10 @@ TuningTable parse_tuning(const std::string& text, const std::string& source, con
 
 // Kernel calls take the table's variants while it is alive; a forced variant comes first, and a call that the variant
 // does not support, or whose layout it cannot read, goes by rank. At most one at a time.
-class TuningInUse {
+class TuningInUse : NonCopyable {
  public:
   explicit TuningInUse(TuningTable table);  // puts the table to use
   ~TuningInUse();
-  TuningInUse(const TuningInUse&) = delete;
-  TuningInUse& operator=(const TuningInUse&) = delete;
 
   uint64_t calls() const;  // that the table decided so far
 

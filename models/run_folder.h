@@ -20,15 +20,13 @@
 
 namespace hs {
 
-class RunFolder {  // see the head of this file
+class RunFolder : NonCopyable {  // see the head of this file
  public:
   // Creates the folder if there is none, and locks it. keep: the number of states that remain, at least 1. `say` is
   // called with a line for the user: a state that is damaged, or cannot be written. Throws Error (io): in use by
   // another process, or not writable.
   RunFolder(const std::filesystem::path& folder, int64_t keep, std::function<void(const std::string&)> say);
   ~RunFolder();  // waits for the thread
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return folder_; }  // the folder's
   bool is_empty() const { return files_.empty(); }               // whether it has no state that may be valid

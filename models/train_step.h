@@ -18,8 +18,6 @@ class StepPart {
  public:
   StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}  // name: a literal
   ~StepPart() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  StepPart(const StepPart&) = delete;
-  StepPart& operator=(const StepPart&) = delete;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -119,15 +119,13 @@ void read_png_bytes(png_structp png, png_bytep to, size_t count) {
   state.in_bytes -= count;
 }
 
-class PngReader {
+class PngReader : NonCopyable {
  public:
   explicit PngReader(View file) {
     state_.in = file.data();
     state_.in_bytes = file.size();
   }
   ~PngReader() { png_destroy_read_struct(&state_.png, &state_.info, nullptr); }
-  PngReader(const PngReader&) = delete;
-  PngReader& operator=(const PngReader&) = delete;
 
   const char* message() const { return state_.message; }
 
@@ -226,12 +224,10 @@ void set_handlers(Jpeg& jpeg, JpegState& state) {
   jpeg.client_data = &state;
 }
 
-class JpegReader {
+class JpegReader : NonCopyable {
  public:
   explicit JpegReader(View file) : file_(file) { set_handlers(jpeg_, state_); }
   ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
-  JpegReader(const JpegReader&) = delete;
-  JpegReader& operator=(const JpegReader&) = delete;
 
   const char* message() const { return state_.message; }
 
@@ -296,12 +292,10 @@ Image decode_jpeg(View file, const std::string& name, int64_t max_side, const st
   return image;
 }
 
-class JpegWriter {
+class JpegWriter : NonCopyable {
  public:
   JpegWriter() { set_handlers(jpeg_, state_); }
   ~JpegWriter() { jpeg_destroy_compress(&jpeg_); }
-  JpegWriter(const JpegWriter&) = delete;
-  JpegWriter& operator=(const JpegWriter&) = delete;
 
   // `size`: of the room at `file`, and then of what was written. Returns false on failure.
   bool write(const Image& image, uint8_t* file, unsigned long& size) {

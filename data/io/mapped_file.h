@@ -12,14 +12,12 @@
 
 namespace hs {
 
-class MappedFile {
+class MappedFile : NonCopyable {
  public:
   // map_limit: in bytes, 0: a quarter of the machine's memory.
   // Throws Error: io (cannot be opened), bad_input (is not a regular file).
   explicit MappedFile(const std::filesystem::path& path, uint64_t map_limit = 0);
   ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
 
   const std::string& name() const { return file_.name(); }
   uint64_t size() const { return file_.size(); }

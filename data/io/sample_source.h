@@ -67,11 +67,9 @@ struct SampleInfo : ImageShape {
 };
 
 // Thread safe: any number of threads read at a time. Random access costs the same for every index.
-class SampleSource {
+class SampleSource : NonCopyable {
  public:
   virtual ~SampleSource() = default;
-  SampleSource(const SampleSource&) = delete;
-  SampleSource& operator=(const SampleSource&) = delete;
 
   const SampleInfo& info() const { return info_; }  // what is known about the samples
   // The scale, and names of classes if there are none and these are as many. REQUIRES: nothing else uses it yet

@@ -12,11 +12,9 @@ namespace hs {
 
 // What is written appears at its path in finish(), whole; a writer that is destroyed without it leaves nothing behind.
 // Both functions throw Error: io (the disk is full, a file cannot be written), usage (the calls do not fit the info).
-class SampleWriter {
+class SampleWriter : NonCopyable {
  public:
   virtual ~SampleWriter() = default;
-  SampleWriter(const SampleWriter&) = delete;
-  SampleWriter& operator=(const SampleWriter&) = delete;
 
   // REQUIRES: `image` holds info.image_bytes() bytes, 0 <= label < info.classes, called info.count times
   void add(const uint8_t* image, int32_t label);

@@ -17,14 +17,12 @@
 
 namespace hs {
 
-class LoaderBuffers {  // a host and a device buffer, and their events
+class LoaderBuffers : NonCopyable {  // a host and a device buffer, and their events
  public:
   // `pin`: the host buffer is pinned memory, which the device reads directly; no effect on the CPU.
   // Throws Error (device, out_of_memory).
   LoaderBuffers(Device device, int64_t bytes, bool pin);
   ~LoaderBuffers();
-  LoaderBuffers(const LoaderBuffers&) = delete;
-  LoaderBuffers& operator=(const LoaderBuffers&) = delete;
 
   // Returns the host buffer for the next batch. Waits until the last upload has read it.
   uint8_t* begin_fill();

@@ -8,17 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "engine/non_copyable.h"
 #include "engine/printable.h"  // for the messages of readers
 
 namespace hs {
 
-class InputFile {
+class InputFile : NonCopyable {
  public:
   // Throws Error: io (cannot be opened), bad_input (is not a regular file).
   explicit InputFile(const std::filesystem::path& path);
   ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::string& name() const { return name_; }  // printable
   uint64_t size() const { return size_; }            // at opening

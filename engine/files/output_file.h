@@ -14,16 +14,16 @@
 #include <string>
 #include <string_view>
 
+#include "engine/non_copyable.h"
+
 namespace hs {
 
 // A file or folder under a temporary name, removed by its owner unless it is renamed, or by remove_temporary_paths()
 // when a signal ends the program. The name is random and new: nothing that exists already is opened or followed.
-class TemporaryPath {
+class TemporaryPath : NonCopyable {
  public:
   TemporaryPath() = default;  // none
   ~TemporaryPath() { remove(); }
-  TemporaryPath(const TemporaryPath&) = delete;
-  TemporaryPath& operator=(const TemporaryPath&) = delete;
 
   // An empty file beside `path`, whose file name is in its own, open for writing; -1 and errno if that fails.
   int make_file(const std::filesystem::path& path);
@@ -47,14 +47,12 @@ class TemporaryPath {
 // Removes up to 64 paths that there are, folders by the program rm. Async-signal-safe; the program must end after it.
 void remove_temporary_paths() noexcept;
 
-class OutputFile {
+class OutputFile : NonCopyable {
  public:
   // "-" is stdout; to an empty path nothing is written. Messages name the path, after `label` if there is one. Throws
   // Error (io), as every function here does, if the file cannot be written: a program learns it before its work.
   explicit OutputFile(const std::filesystem::path& path, std::string label = {});
   ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   const std::string& label() const { return label_; }
   const std::filesystem::path& path() const { return path_; }  // if the file exists, without symbolic links
@@ -95,11 +93,9 @@ void keep_all(std::deque<OutputFile>& files);
 
 // The same for a folder of any number of files: they are written into path(), and keep() gives the folder its name.
 // Throws Error (io), including when there is something at `folder` that is not an empty folder.
-class OutputFolder {
+class OutputFolder : NonCopyable {
  public:
   explicit OutputFolder(const std::filesystem::path& folder);
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& path() const { return temporary_.path(); }
   // wait_for_disk: flushes all files first, so the folder survives a power cut. That may take seconds, and what the

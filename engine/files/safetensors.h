@@ -40,14 +40,12 @@ struct SafetensorsEntry {
   uint64_t begin, end;         // bytes of the file
 };
 
-class SafetensorsFile {  // a file, open for reading
+class SafetensorsFile : NonCopyable {  // a file, open for reading
  public:
   // Checks all but the tensors' bytes. Throws Error: checkpoint (damaged, or not a safetensors file), io (cannot be
   // opened), bad_input (is not a regular file).
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& name() const;                                           // of the file, printable
   const Metadata& metadata() const { return metadata_; }                     // without the checksums

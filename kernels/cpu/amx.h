@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/float16.h"
+#include "engine/non_copyable.h"
 
 namespace hs::amx {
 
@@ -55,11 +56,9 @@ struct HardwareTiles {
 
 // The tiles are configured while this is alive.
 template <class Tiles>
-struct Session {
+struct Session : NonCopyable {
   Session() { Tiles::configure(); }
   ~Session() { Tiles::release(); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 };
 
 // A block of 2 x 2 sums, of which `row_tiles` x `column_tiles` are computed. Strides are in bytes; the second row of

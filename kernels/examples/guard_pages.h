@@ -7,17 +7,17 @@
 
 #include <string>
 
+#include "engine/non_copyable.h"
+
 namespace hs::examples {
 
 // While one is alive, new storages of the CPU come from this allocator; there is at most one. From then on the engine
 // caches no blocks (set_caching). The first access to a guard page prints one line and ends the process with exit code
 // 1.
-class GuardPages {
+class GuardPages : NonCopyable {
  public:
   GuardPages();
   ~GuardPages();
-  GuardPages(const GuardPages&) = delete;
-  GuardPages& operator=(const GuardPages&) = delete;
 
   enum class Side { behind, before };
   static bool intact();                               // whether nobody has made a guard page accessible

@@ -68,13 +68,11 @@ Key key_of(const Gemm& call);
 // Else forgets the error that the library may have left behind.
 void expect_working_device();
 
-class Plan {
+class Plan : NonCopyable {
  public:
   // Asks for algorithms for calls like this one, and takes the first that passes the check.
   Plan(const Key& key, const Gemm& call);
   ~Plan();
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
 
   void run(const Gemm& call) const;  // throws Refusal; C is then as it was
 

@@ -90,13 +90,11 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   virtual Tensor average() const { return average_; }
 
   // While it is alive, steps log (kernels/optimizer/steps.h). Both must outlive it.
-  class Logging {
+  class Logging : NonCopyable {
    public:
     // From now on.
     Logging(Optimizer& optimizer, const StepLog& log) : optimizer_(optimizer) { optimizer_.log_ = &log; }
     ~Logging() { optimizer_.log_ = nullptr; }
-    Logging(const Logging&) = delete;
-    Logging& operator=(const Logging&) = delete;
 
    private:
     Optimizer& optimizer_;
@@ -125,12 +123,10 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
 };
 
 // While it is alive, the arena holds the optimizer's average of the weights, if it keeps one, in place of the weights.
-class WithAverage {
+class WithAverage : NonCopyable {
  public:
   WithAverage(ParameterArena& arena, const Optimizer& optimizer);  // arena and optimizer must outlive it
   ~WithAverage();
-  WithAverage(const WithAverage&) = delete;
-  WithAverage& operator=(const WithAverage&) = delete;
 
  private:
   ParameterArena& arena_;
