@@ -179,15 +179,11 @@ void backward_naive(const Conv2dBackward& call, Tensor& workspace) {
   });
 }
 
-REGISTER_KERNEL(conv2d_forward, cpu, "naive",
-                {.run = forward_naive,
-                 .supported = [](const Conv2dForward& call) { return is_f32_or_f64(call.x) && without_relu(call); },
-                 .rank = -10});
+constexpr auto takes_no_relu = [](const auto& call) { return is_f32_or_f64(call.x) && without_relu(call); };
+
+REGISTER_KERNEL(conv2d_forward, cpu, "naive", {.run = forward_naive, .supported = takes_no_relu, .rank = -10});
 REGISTER_KERNEL(conv2d_backward, cpu, "naive",
-                {.run = backward_naive,
-                 .supported = [](const Conv2dBackward& call) { return is_f32_or_f64(call.x) && without_relu(call); },
-                 .workspace = backward_workspace,
-                 .rank = -10});
+                {.run = backward_naive, .supported = takes_no_relu, .workspace = backward_workspace, .rank = -10});
 
 }  // namespace
 }  // namespace hs

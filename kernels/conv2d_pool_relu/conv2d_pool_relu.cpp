@@ -56,13 +56,11 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
 
 Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options,
                         const DropoutRule& dropped) {
-  Tensor y;
-  if (ambient().fuse && conv2d_pool_relu_forward.exists_on(x.device()) && !is_forced()) {
-    const bool drops = dropped.rate > 0 && x.device() == Device::cuda && !dropout_mask.is_forced();
-    if (drops) y = fused(x, weight, bias, options, &dropped);
-    if (y.defined()) return y;
-    y = fused(x, weight, bias, options);
-  }
+  const bool fuses = ambient().fuse && conv2d_pool_relu_forward.exists_on(x.device()) && !is_forced();
+  const bool drops = fuses && dropped.rate > 0 && x.device() == Device::cuda && !dropout_mask.is_forced();
+  Tensor y = drops ? fused(x, weight, bias, options, &dropped) : Tensor();
+  if (y.defined()) return y;
+  if (fuses) y = fused(x, weight, bias, options);
   if (!y.defined()) y = relu(max_pool2d(conv2d(x, weight, bias, options), 2, 2));
   return dropout(y, dropped.rate, dropped.stream, dropped.step);
 }
