@@ -179,39 +179,6 @@ TEST_CASE("evaluate and predict test a model on its own data, and name its class
       {{"evaluate --model " + model, 4, "pets: is not there, and the model was trained on it; give --data"}});
 }
 
-// What the tests of the readers check one by one, once through the program: one line, exit code 5, nothing written.
-TEST_CASE("files that lie end every command that reads a model") {
-  const Trained trained;
-  const TemporaryFolder folder;
-  const std::string good = read_text(trained.file);
-  const auto flipped = [&](size_t at) {
-    std::string changed = good;
-    changed[at] = static_cast<char>(changed[at] ^ 1);
-    return changed;
-  };
-  struct Row {
-    std::string bytes;
-    const char* part;
-  };
-  const Row rows[] = {
-      {"", "0 bytes, expected 8 or more"},
-      {good.substr(0, good.size() - 1), "bytes, but"},
-      {flipped(good.find("\"version\":\"1\"") + 11), "the header has the CRC32C"},
-      {flipped(good.size() - 1), "has the CRC32C"},
-  };
-  for (const Row& row : rows) {
-    CAPTURE(row.part);
-    const auto path = folder / "bad.safetensors";
-    std::ofstream(path, std::ios::binary) << row.bytes;
-    check_one_line(run_bench_line("evaluate --model " + path.string() + " --json " + (folder / "x").string()), 5,
-                   row.part);
-    check_one_line(run_bench_line("predict --test --model " + path.string()), 5, row.part);
-    check_one_line(run_bench_line("export --onnx " + (folder / "x").string() + " --model " + path.string()), 5,
-                   row.part);
-    CHECK(folder.names() == std::set<std::string>{"bad.safetensors"});
-  }
-}
-
 TEST_CASE("predict: files of any size and kind, and the test set") {
   const Trained trained;
   const TemporaryFolder folder;
