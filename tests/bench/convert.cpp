@@ -2,10 +2,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <csignal>
 #include <fstream>
 #include <set>
-#include <thread>
 
 #include "data/formats/image_file.h"
 #include "data/open_dataset.h"
@@ -148,20 +146,6 @@ TEST_CASE("a disk that takes no more: exit code 4, nothing at the path or beside
         "File too large");
     CHECK(folder.names().empty());
   }
-}
-
-TEST_CASE("a signal while converting: one line, and nothing is left") {
-  const TemporaryFolder folder;
-  // The temporary folder is there as soon as the digits are; 60,000 files take a while.
-  const auto ask = [&](const std::string&) {
-    if (folder.names().empty()) return 0;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return SIGINT;
-  };
-  const Ended ended = convert(folder, {"synthetic", "a", "--format", "pgm"}, {.ask = ask});
-  check_one_line(ended, 130, "stopped by SIGINT while ");  // by the command, or by the handler
-  CHECK((contains(ended.err, "converting; nothing was written") || contains(ended.err, "running data convert (")));
-  CHECK(folder.names().empty());
 }
 
 }  // namespace

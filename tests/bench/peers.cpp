@@ -265,6 +265,8 @@ TEST_CASE("what a peer can not do here is no failure at first, and one later") {
   peers.write("torch", "if [ $precision = bf16 ]; then echo 'torch_models: no bf16 here' >&2; exit 7; fi");
   const json record = check_outputs(peers.flags() + "--repeat 1 --quiet");
   CHECK(record["rows"].size() == 2 + 4);
+  CHECK(record["rows"][2]["ratio"] > 0);
+  CHECK(record["rows"][2]["ratio_low"].is_null());  // of one run
   CHECK(record["absent"].back() == json({{"name", "torch bf16 NHWC"}, {"reason", "exit code 7: no bf16 here"}}));
 
   peers.write("torch", "if [ $precision = bf16 ] && [ $seed = 2 ]; then echo 'torch_models: gone' >&2; exit 7; fi");

@@ -298,9 +298,6 @@ TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that t
       {"improve", 2, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6"},
       {"improve --target f1=1", 2, "--target f1=1: expected accuracy=NUMBER"},
       {"improve --target loss=1 --run --epoch=2", 2, "--run \"--epoch=2"},
-      {"improve --target loss=1 --run --seed=2", 2, "leave --seed out: runs are repeated from outside"},
-      {"improve --target loss=1 --run --json=x", 2, "--json writes a file of each run; leave it out"},
-      {"improve --target loss=1 --run --model='mlp", 2, "a quote has no end"},
   });
 }
 

@@ -109,7 +109,6 @@ TEST_CASE(
       {run + "--save-every 3 --save x", 2, "3: expected a number from 1 to 1000000000 with a unit"},
       {run + "--save-every 0st --save x", 2, "0st: expected a number"},
       {run + "--save-every 3h --save x", 2, "3h: expected a number"},
-      {run + "--save /dev/null/x", 4, "/dev/null/x: cannot be created: Not a directory"},
       {run + "--patience 3", 2, "--patience: there is nothing to validate on; give --validation 0.1 as well"},
       {run + "--validation 0.1 --validate-every 3s", 2, "--validate-every: expected steps or epochs"},
       {run + "--validation 0.001", 2, "--validation 0.001: is 0 of 96 training samples, expected 1 to 95"},

@@ -68,25 +68,6 @@ TEST_CASE("Mann-Whitney: exact for few values, the normal approximation for many
   CHECK(smallest_probability(1, 1) == 0.5);
 }
 
-TEST_CASE("regressions of 0, 2 and 10 percent") {
-  const Json before = good_record();
-  const auto slowed = [&](double factor) {
-    Json after = before;
-    after["rows"][0] = row("baseline", "baseline", times(2 * factor, 5, 0.7));
-    return compare(before, after, "A", "B").rows[0];
-  };
-  const RowComparison same = slowed(1), small = slowed(1.02), large = slowed(1.1);
-  CHECK_FALSE(same.is_regression(0.03));
-  CHECK_FALSE(same.is_regression(0));
-  CHECK_FALSE(small.is_regression(0.03));
-  CHECK(small.is_regression(0.01));
-  CHECK(large.is_regression(0.03));
-  CHECK(large.change == doctest::Approx(0.1).epsilon(0.1));
-  CHECK(large.seconds.probability == doctest::Approx(1.0 / 252));
-  CHECK_FALSE(slowed(0.9).is_regression(0));
-  CHECK(slowed(0.9).seconds.significant());
-}
-
 TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   const Json before = good_record();
   Json after = before;
@@ -294,19 +275,6 @@ TEST_CASE("--why names the cause that was planted, among others, and whichever r
   }
   CHECK(why(base, base, "A", "B") == "there is no difference");
   CHECK_THROWS_WITH_AS(why(base, good_record(), "A", "B"), doctest::Contains("--why: B does not say where"), Error);
-}
-
-TEST_CASE("rows say whether a difference is inside the noise") {
-  const Json rows = good_record()["rows"];
-  CHECK(rows[1]["verdict"] == "faster");
-  CHECK(rows[1]["speed_up"].get<double>() == doctest::Approx(2).epsilon(0.01));
-  CHECK(rows[2]["verdict"] == "within noise");
-  Json slower = row("slow", "alone", times(3, 5, 1)), once = row("once", "alone", {1.0});
-  add_comparison(slower, rows[0]);
-  CHECK(slower["verdict"] == "slower");
-  add_comparison(once, row("baseline", "baseline", {2.0}));
-  CHECK(once["verdict"] == "too few runs to tell");
-  CHECK(once["speed_up_low"].is_null());
 }
 
 TEST_CASE("time to target: until the first evaluation that reaches it, over the runs that do") {
