@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <numeric>
 
@@ -17,19 +16,15 @@
 namespace hs::bench::cli {
 namespace {
 
-// The whole argument must be a number: from_chars rejects " 5", "0x10" and "+5", and ignores the locale.
 template <class Number>
 Flags::Reader number_reader(const std::string& flag, Number& value, Number low, Number high) {
   return [flag, &value, low, high](const std::string& word) {
-    Number number{};
-    const char* end = word.data() + word.size();
-    const auto [stop, error] = std::from_chars(word.data(), end, number);
-    // Written so that NaN fails.
-    if (error != std::errc() || stop != end || !(number >= low && number <= high)) {
+    const std::optional<Number> number = parsed_number<Number>(word);
+    if (!number || !(*number >= low && *number <= high)) {  // so that NaN fails
       constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
       fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
     }
-    value = number;
+    value = *number;
   };
 }
 

@@ -90,9 +90,7 @@ std::vector<Device> available_devices() {
 }
 
 std::string device_names() {
-  std::string names;
-  for (const Device device : available_devices()) names += (names.empty() ? "" : ", ") + std::string(name(device));
-  return names;
+  return fmt::format("{}", fmt::join(mapped(available_devices(), [](Device device) { return name(device); }), ", "));
 }
 
 // Not getrusage(): its maximum survives exec, so it may come from the program that started this one.

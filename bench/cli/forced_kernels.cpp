@@ -1,9 +1,12 @@
 #include "bench/cli/forced_kernels.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "bench/cli/json_file.h"
 #include "engine/check.h"
 
 namespace hs::bench::cli {
@@ -34,11 +37,10 @@ ForcedKernels::~ForcedKernels() {
 }
 
 void ForcedKernels::check_used(const std::map<std::string, std::string>& used, std::string_view who) const {
-  std::string names;
-  for (const auto& [slot, variant] : used) names += (names.empty() ? "" : ", ") + slot;
   for (const std::string& assignment : assignments_) {
     if (used.contains(slot_of(assignment))) continue;
-    fail(ExitCode::usage, "--kernel {}: {} never calls {}; it calls {}", assignment, who, slot_of(assignment), names);
+    fail(ExitCode::usage, "--kernel {}: {} never calls {}; it calls {}", assignment, who, slot_of(assignment),
+         fmt::join(mapped(used, [](const auto& one) { return one.first; }), ", "));
   }
 }
 

@@ -1,13 +1,13 @@
 #include "bench/cli/inputs.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <vector>
 
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
+#include "bench/cli/json_file.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
@@ -118,15 +118,9 @@ void use_threads(int64_t wanted) {
 
 std::optional<ImageShape> parse_size(const std::string& text) {
   if (text.empty()) return {};
-  const size_t x = text.find('x');
-  const auto side = [&](std::string_view digits) {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    return error == std::errc() && end == digits.data() + digits.size() ? number : 0;
-  };
-  if (x != std::string::npos) {
-    const std::string_view both = text;
-    const ImageShape shape{side(both.substr(0, x)), side(both.substr(x + 1))};
+  if (const size_t x = text.find('x'); x != std::string::npos) {
+    const auto rows = parsed_number<int64_t>(text.substr(0, x)), columns = parsed_number<int64_t>(text.substr(x + 1));
+    const ImageShape shape{rows.value_or(0), columns.value_or(0)};
     if (shape.is_allowed()) return shape;
   }
   fail(ExitCode::usage, "--size {}: expected ROWSxCOLUMNS, each 1 to {}, as in 32x32", printable_text(text),

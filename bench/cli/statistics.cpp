@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "bench/cli/json_file.h"
 #include "engine/random.h"
 
 namespace hs::bench {
@@ -32,9 +33,7 @@ Interval bootstrap(size_t size, const std::function<double(const std::vector<siz
 }
 
 std::vector<double> chosen(const std::vector<double>& values, const std::vector<size_t>& indices) {
-  std::vector<double> chosen;
-  for (const size_t i : indices) chosen.push_back(values[i]);
-  return chosen;
+  return mapped(indices, [&](size_t i) { return values[i]; });
 }
 
 // Twice the rank of each value, from 2; equal values share their mid-rank. Doubled to stay an integer.

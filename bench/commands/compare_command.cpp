@@ -1,6 +1,5 @@
 // halfstep-bench compare: tests whether the second of two records, or of two configurations that it trains in turns, is
 // slower, or less accurate. Its own record has the environment of the second.
-#include <charconv>
 #include <cmath>
 
 #include "bench/cli/environment.h"
@@ -62,13 +61,11 @@ class CompareCommand : public RecordingCommand {
 
   // "3%" and "3" are three percent.
   double limit() const {
-    const char* end = limit_.data() + limit_.size() - (limit_.ends_with('%') ? 1 : 0);
-    double percent = 0;
-    const auto [stop, error] = std::from_chars(limit_.data(), end, percent);
-    if (error != std::errc() || stop != end || !(percent >= 0 && percent <= 1000)) {
+    const auto percent = parsed_number<double>(limit_.substr(0, limit_.size() - limit_.ends_with('%')));
+    if (!percent || !(*percent >= 0 && *percent <= 1000)) {
       fail(ExitCode::usage, "--fail-if-slower {}: expected percent from 0 to 1000, for example 3%", limit_);
     }
-    return percent / 100;
+    return *percent / 100;
   }
 
   std::vector<Json> train_sides() const {

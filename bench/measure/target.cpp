@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 
 #include "bench/measure/row.h"
@@ -15,25 +15,23 @@ namespace {
 Target parse_target(const std::string& text) {
   const size_t sign = std::min(text.find('='), text.size() - 1);
   const std::string metric = text.substr(0, sign);
-  Target target{.is_loss = metric == "loss"};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + sign + 1, end, target.value);
-  const double most = target.is_loss ? 1e6 : 1;
-  if ((metric != "accuracy" && metric != "loss") || error != std::errc() || stop != end ||
-      !(target.value > 0 && target.value <= most)) {
+  const bool is_loss = metric == "loss";
+  const double value = parsed_number<double>(text.substr(sign + 1)).value_or(0), most = is_loss ? 1e6 : 1;
+  if ((metric != "accuracy" && !is_loss) || !(value > 0 && value <= most)) {
     fail(ExitCode::usage, "--target {}: expected accuracy=NUMBER, above 0 and up to 1, or loss=NUMBER, above 0", text);
   }
-  return target;
+  return {.is_loss = is_loss, .value = value};
 }
 
 std::string text_of(const Target& target) {
   return fmt::format("{}={:g}", target.is_loss ? "loss" : "accuracy", target.value);
 }
 
-// What a run is judged by, in its order.
+// What a run is judged by, in its order. Seconds are until then; those of evaluation include this one.
 struct Judgement {
   Evaluation result;
-  Reached when;
+  int64_t epoch;  // from 1
+  double training_seconds, evaluation_seconds;
 };
 
 std::vector<Judgement> judgements_of(const TrainResult& result) {
@@ -41,13 +39,13 @@ std::vector<Judgement> judgements_of(const TrainResult& result) {
   double training = 0, evaluation = 0;
   for (const Validation& v : result.validations) {
     evaluation += v.seconds;
-    all.push_back({v.result, {v.epoch, v.training_seconds, evaluation}});
+    all.push_back({v.result, v.epoch, v.training_seconds, evaluation});
   }
   if (!all.empty()) return all;
   for (const EpochResult& epoch : result.epochs) {
     training += epoch.seconds;
     evaluation += epoch.evaluation_seconds;
-    all.push_back({epoch.test, {std::ssize(all) + 1, training, evaluation}});
+    all.push_back({epoch.test, std::ssize(all) + 1, training, evaluation});
   }
   return all;
 }
@@ -66,13 +64,15 @@ std::string with_interval(const Json& of, const char* name, const char* format, 
 void add_target(Json& row, const std::vector<RunRecord>& runs, const Target& target, double price_per_second) {
   std::vector<double> training, evaluation, epochs, costs, all, values;
   for (const RunRecord& run : runs) {
-    for (const Judgement& judgement : judgements_of(run.result)) {
+    const std::vector<Judgement> judgements = judgements_of(run.result);
+    for (const Judgement& judgement : judgements) {
       const double value = target.is_loss ? judgement.result.loss : judgement.result.accuracy;
       if (std::isfinite(value)) values.push_back(value);
     }
-    const std::optional<Reached> first = reached(run.result, target);
-    all.push_back(first ? first->training_seconds : NAN);
-    if (!first) continue;
+    const auto reaches = [&](const Judgement& judgement) { return target.is_reached_by(judgement.result); };
+    const auto first = std::ranges::find_if(judgements, reaches);
+    all.push_back(first == judgements.end() ? NAN : first->training_seconds);
+    if (first == judgements.end()) continue;
     training.push_back(first->training_seconds);
     evaluation.push_back(first->evaluation_seconds);
     epochs.push_back(static_cast<double>(first->epoch));
@@ -100,13 +100,6 @@ void Goal::declare(cli::Flags& flags, const std::string& what_target_does) {
       .record("target", [this] { return target ? Json(text_of(*target)) : Json(nullptr); });
   flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported")
       .record("price_per_hour", [this] { return price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr); });
-}
-
-std::optional<Reached> reached(const TrainResult& result, const Target& target) {
-  for (const Judgement& judgement : judgements_of(result)) {
-    if (target.is_reached_by(judgement.result)) return judgement.when;
-  }
-  return std::nullopt;
 }
 
 void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal) {

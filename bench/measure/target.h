@@ -14,16 +14,8 @@ struct Goal {
   void declare(cli::Flags& flags, const std::string& what_target_does);
 };
 
-// The first evaluation of a run that reaches the target.
-struct Reached {
-  int64_t epoch;              // from 1
-  double training_seconds;    // until then
-  double evaluation_seconds;  // until then, including that evaluation
-};
-// By the run's validations where it has any, otherwise by its tests.
-std::optional<Reached> reached(const TrainResult& result, const Target& target);
-
-// Adds the members "target" and, with a price, "cost" to a row, as bench/results/README.md has them.
+// Adds the members "target" and, with a price, "cost" to a row, as bench/results/README.md has them. What counts is the
+// first of a run's validations that reaches the target or, where it has none, of its tests.
 void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal);
 
 // "mnist  target accuracy=0.97: ...": the members above as a line for people; empty if there are none.

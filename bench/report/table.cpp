@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "engine/printable.h"
@@ -12,12 +11,7 @@ namespace hs::bench::report {
 namespace {
 
 // Whether a spreadsheet would evaluate the text. A number is no formula, whatever its sign.
-bool is_formula(const std::string& cell) {
-  if (cell.empty() || std::string_view("=+-@").find(cell[0]) == std::string_view::npos) return false;
-  double value = 0;
-  const char* end = cell.data() + cell.size();
-  return std::from_chars(cell.data(), end, value).ptr != end;
-}
+bool is_formula(const std::string& cell) { return cell.find_first_of("=+-@") == 0 && !parsed_number<double>(cell); }
 
 }  // namespace
 
