@@ -7,6 +7,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
+#include "bench/measure/timed_case.h"
 #include "data/memory_source.h"
 #include "engine/random.h"
 
@@ -123,12 +124,10 @@ class ScalingCommand : public RecordingCommand {
     const Clock::time_point begin = Clock::now();
     while (static_cast<int64_t>(seconds.size()) < rounds_ || seconds_since(begin) < seconds_) {
       cli::check_signals("while measuring; no results were written");
-      runtime(device).synchronize();
-      const Clock::time_point start = Clock::now();
-      if (sizes.samples == 0) step.run(batches);
-      for (int64_t i = 0; i < steps; ++i) step.run(measure::next_batches(loader, accumulate));
-      runtime(device).synchronize();
-      seconds.push_back(seconds_since(start));
+      seconds.push_back(measure::seconds_of(device, [&] {
+        if (sizes.samples == 0) step.run(batches);
+        for (int64_t i = 0; i < steps; ++i) step.run(measure::next_batches(loader, accumulate));
+      }));
     }
     return seconds;
   }

@@ -22,15 +22,6 @@
 namespace hs::bench::measure {
 namespace {
 
-template <class Work>
-double seconds_of(Device device, const Work& work) {
-  runtime(device).synchronize();
-  const Clock::time_point start = Clock::now();
-  work();
-  runtime(device).synchronize();
-  return seconds_since(start);
-}
-
 // More than the caches hold.
 constexpr int64_t flush_bytes = int64_t{128} << 20;
 

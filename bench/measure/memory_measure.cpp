@@ -6,11 +6,10 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/timed_case.h"
 
 namespace hs::bench::measure {
 namespace {
-
-double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
 // `count` samples, cycling through those of `samples`.
 MemorySource repeated(const SampleSource& samples, int64_t count) {
@@ -70,7 +69,7 @@ MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, c
   };
   hooks.on_step = [&](const Progress& progress) {
     runtime(what.device).synchronize();
-    if (progress.epoch > 1) times.push_back(ms_since(start));
+    if (progress.epoch > 1) times.push_back(seconds_since(start) * 1e3);
     if (progress.epoch == 2) {
       measured.live_at_start = recorder->live_at_start();
       measured.events = recorder->events();
@@ -117,11 +116,7 @@ AccumulationCost measure_accumulation(const Experiment& what, const SampleSource
     const MemorySource set = repeated(samples, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
     const std::vector<Batch> inputs(static_cast<size_t>(count), loader.next());
-    runtime(what.device).synchronize();
-    const Clock::time_point start = Clock::now();
-    step.run(inputs);
-    runtime(what.device).synchronize();
-    return ms_since(start);
+    return 1e3 * seconds_of(what.device, [&] { step.run(inputs); });
   };
   std::vector<double> accumulated, one_batch;
   for (int64_t r = 0; r <= repeats; ++r) {
