@@ -1,6 +1,8 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
+#include <algorithm>
 #include <cmath>
 #include <deque>
+#include <string_view>
 
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/page_server.h"
@@ -218,15 +220,22 @@ docs/benchmarks.md says what is measured and how.)");
   }
 
   // Which op ran in which type, to show what "mixed" means.
-  void print_ops(const std::vector<measure::KernelCall>& calls) const {
+  void print_ops(const measure::KernelTrace& trace) const {
     if (quiet_) return;
+    // Tensor cores, AMX, dot products of bf16 pairs.
+    constexpr std::string_view units_for_16_bits[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
+    bool uses_them = false;
+    std::vector<measure::KernelCall> printed;
     std::string text = fmt::format("{:<24}{:<36}{:<6}{}\n", "op", "kernel", "type", "variant");
-    for (const measure::KernelCall& call : calls) {
+    for (const measure::KernelCall& call : trace.calls()) {
+      if (std::ranges::find(printed, call) != printed.end()) continue;
+      printed.push_back(call);
       text += fmt::format("{:<24}{:<36}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
+      uses_them |=
+          call.dtype != DType::f32 && std::ranges::find(units_for_16_bits, call.variant) != std::end(units_for_16_bits);
     }
     cli::write_stderr(text);
-    if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
-        !measure::multiplies_16_bits(calls)) {
+    if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) && !uses_them) {
       cli::notice(
           fmt::format("--precision {}: no kernel that multiplies 16 bits ran: they save memory here, not much time",
                       hs::name(experiment_.precision)));
@@ -437,7 +446,7 @@ docs/benchmarks.md says what is measured and how.)");
     {
       const measure::KernelTrace trace;
       measure::warm_up(experiment_, *data.train, *data.test, hooks);
-      if (experiment_.precision != Precision::f32) print_ops(measure::distinct_calls(trace));
+      if (experiment_.precision != Precision::f32) print_ops(trace);
     }
     check_early_signals();
     forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));

@@ -7,6 +7,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/techniques.h"
 
 namespace hs::bench::measure {

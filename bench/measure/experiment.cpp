@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "bench/cli/environment.h"
@@ -218,21 +217,6 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   const int64_t steps = 2 * experiment.batch * experiment.accumulate * experiment.graph_steps;
   run_experiment(short_one, load_samples(train_set, steps + tail(trained)),
                  load_samples(test_set, experiment.batch + tail(test_set.info().count)), 0, hooks);
-}
-
-std::vector<KernelCall> distinct_calls(const KernelTrace& trace) {
-  std::vector<KernelCall> distinct;
-  for (const KernelCall& call : trace.calls()) {
-    if (std::ranges::find(distinct, call) == distinct.end()) distinct.push_back(call);
-  }
-  return distinct;
-}
-
-bool multiplies_16_bits(const std::vector<KernelCall>& calls) {
-  constexpr std::string_view units[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
-  return std::ranges::any_of(calls, [&](const KernelCall& call) {
-    return std::ranges::find(units, call.variant) != std::end(units) && call.dtype != DType::f32;
-  });
 }
 
 KernelUse::KernelUse() : start_(count()) {}

@@ -11,7 +11,6 @@
 
 #include "bench/measure/loader_search.h"
 #include "bench/measure/noise_scale.h"
-#include "bench/measure/observers/kernel_trace.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
 #include "engine/kernel.h"
@@ -145,11 +144,6 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
 // memory, threads, code and the kernels' choices are there and the first epoch is as fast as the others.
 void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
              const TrainHooks& hooks);
-
-// Each kernel call of a run once, in order.
-std::vector<KernelCall> distinct_calls(const KernelTrace& trace);
-// Whether any is a matrix product or convolution on a unit for 16 bits (tensor cores, AMX, dot products of bf16 pairs).
-bool multiplies_16_bits(const std::vector<KernelCall>& calls);
 
 // Which variants ran, from the slots' call counters.
 class KernelUse {
