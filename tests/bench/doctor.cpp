@@ -63,8 +63,10 @@ TEST_CASE("--device: auto is the GPU if there is one; an emulated one it leaves 
 // Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
 const Peaks peaks{1e11, 1e10, "a test"};
 
+void nothing() {}
+
 // Another program on the machine can make any run look bound by something else: five tries.
-Verdict verdict_on(Bound expected, const std::function<void()>& load, const std::function<void()>& step) {
+Verdict verdict_on(Bound expected, const std::function<void()>& step, const std::function<void()>& load = nothing) {
   Verdict verdict{};
   for (int i = 0; i < 5; ++i) {
     verdict = diagnose(measure_step_times(load, step, 5, Device::cpu, peaks), Device::cpu);
@@ -81,7 +83,7 @@ std::vector<std::string> flags_of(Bound bound, const Experiment& experiment) {
 TEST_CASE("a slow loader") {
   const Tensor x = Tensor::zeros({1000}, DType::f32);
   const Verdict verdict = verdict_on(
-      Bound::data, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
+      Bound::data, [&] { relu(x); }, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
   CHECK(verdict.name == "data-bound");
   Experiment slow;
   slow.loading.cache = CacheMode::none;
@@ -92,20 +94,16 @@ TEST_CASE("a slow loader") {
 
 TEST_CASE("tiny kernels") {
   const Tensor x = Tensor::zeros({4}, DType::f32);
-  const Verdict verdict = verdict_on(
-      Bound::launch, [] {},
-      [&] {
-        for (int i = 0; i < 2000; ++i) relu(x);
-      });
+  const Verdict verdict = verdict_on(Bound::launch, [&] {
+    for (int i = 0; i < 2000; ++i) relu(x);
+  });
   CHECK(flags_of(verdict.bound, Experiment()) == std::vector<std::string>{"--batch 256"});
 }
 
 TEST_CASE("moving bytes") {
   const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
   Tensor y = x.clone();
-  const auto add = [&] { accumulate(x, y); };  // no allocation, which would be a gap
-  const Verdict verdict = verdict_on(
-      Bound::memory, [] {}, add);
+  const Verdict verdict = verdict_on(Bound::memory, [&] { accumulate(x, y); });  // no allocation, which would be a gap
   Experiment unfused;
   unfused.fuse = false;
   unfused.precision = Precision::bf16;
@@ -114,8 +112,7 @@ TEST_CASE("moving bytes") {
 
 TEST_CASE("a matrix product") {
   const Tensor a = Tensor::zeros({768, 768}, DType::f32);
-  verdict_on(
-      Bound::compute, [] {}, [&] { matmul(a, a); });
+  verdict_on(Bound::compute, [&] { matmul(a, a); });
 }
 
 TEST_CASE("the advice of techniques: what to add, what is on, what saves memory, what to leave out") {

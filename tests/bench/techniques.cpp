@@ -148,33 +148,41 @@ TEST_CASE("--list and --dry-run measure nothing that is recorded") {
   CHECK(contains(plan, "3 runs of each"));
 }
 
-TEST_CASE("a planted regression ends with exit code 1") {
+// A record of one run of training, of which it writes records of other times and accuracies.
+struct Measured {
   const TemporaryFolder folder;
-  const json base = record_of("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet");
-  json record = base;
-  const auto write = [&](const std::string& name, double factor) {
-    record["rows"][0]["seconds"] = 1.02 * factor;
-    record["rows"][0]["seconds_all"] = {1.0 * factor, 1.01 * factor, 1.02 * factor, 1.03 * factor, 1.04 * factor};
-    record["rows"][0]["test_accuracy_all"] = {0.9, 0.9, 0.9, 0.9, 0.9};
+  json record = record_of("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet");
+  std::string write(const char* name, double factor, double accuracy = 0.9, size_t runs = 5) {
+    json& row = record["rows"][0];
+    row["seconds_all"] = row["test_accuracy_all"] = json::array();
+    for (size_t i = 0; i < runs; ++i) {
+      row["seconds_all"].push_back(factor * (1 + 0.01 * static_cast<double>(i)));
+      row["test_accuracy_all"].push_back(accuracy);
+    }
+    row["seconds"] = 1.02 * factor, row["test_accuracy"] = accuracy;
     std::ofstream(folder / name) << record;
-    return (folder / name).string();
-  };
-  const std::string a = write("a", 1), b0 = write("b0", 1), b2 = write("b2", 1.02), b10 = write("b10", 1.1);
-  run_successfully("compare " + a + " " + b0 + " --fail-if-slower 3%");
-  run_successfully("compare " + a + " " + b2 + " --fail-if-slower 3%");
-  CHECK(run_bench_line("compare " + a + " " + b2 + " --fail-if-slower 1%").code == 1);
-  const Ended slow = run_bench_line("compare " + a + " " + b10 + " --fail-if-slower 3%");
+    return " " + (folder / name).string();
+  }
+};
+
+TEST_CASE("a planted regression ends with exit code 1") {
+  Measured measured;
+  const std::string a = measured.write("a", 1), b0 = measured.write("b0", 1), b2 = measured.write("b2", 1.02),
+                    b10 = measured.write("b10", 1.1), one = measured.write("one", 1, 0.9, 1);
+  run_successfully("compare" + a + b0 + " --fail-if-slower 3%");
+  run_successfully("compare" + a + b2 + " --fail-if-slower 3%");
+  CHECK(run_bench_line("compare" + a + b2 + " --fail-if-slower 1%").code == 1);
+  const Ended slow = run_bench_line("compare" + a + b10 + " --fail-if-slower 3%");
   CHECK(slow.code == 1);
   CHECK(contains(slow.err, "mlp: 10.0 % slower, more than 3%, p = 0.004"));
   CHECK(contains(slow.out, "slower"));
-  run_successfully("compare " + a + " " + b10 + " --fail-if-slower 12");
-  run_successfully("compare " + b10 + " " + a + " --fail-if-slower 0");
-  const json comparison = check_outputs("compare " + a + " " + b10);
+  run_successfully("compare" + a + b10 + " --fail-if-slower 12");
+  run_successfully("compare" + b10 + a + " --fail-if-slower 0");
+  const json comparison = check_outputs("compare" + a + b10);
   CHECK(comparison["rows"][0]["verdict"] == "slower");
   CHECK(comparison["rows"][0]["change"].get<double>() == doctest::Approx(0.1));
-  CHECK(comparison["environment"] == record["environment"]);
-  std::ofstream(folder / "once") << base;
-  const Ended once = run_bench_line("compare " + a + " " + (folder / "once").string() + " --fail-if-slower 1000");
+  CHECK(comparison["environment"] == measured.record["environment"]);
+  const Ended once = run_bench_line("compare" + a + one + " --fail-if-slower 1000");
   CHECK(once.code == 2);
   CHECK(contains(once.err, "5 and 1 runs, too few to tell"));
 }
@@ -217,22 +225,11 @@ TEST_CASE("compare --run trains both in turns, and keeps what a comparison needs
 }
 
 TEST_CASE("a challenge is met, is missed, or cannot be judged") {
-  const TemporaryFolder folder;
-  json record = record_of("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet");
+  Measured measured;
+  json& record = measured.record;
   record["environment"]["date"] = "2026-01-02T03:04:05Z";
-  const auto write = [&](const char* name, double factor, double accuracy, size_t runs = 5) {
-    json& row = record["rows"][0];
-    row["seconds_all"] = row["test_accuracy_all"] = json::array();
-    for (size_t i = 0; i < runs; ++i) {
-      row["seconds_all"].push_back(factor * (1 + 0.01 * static_cast<double>(i)));
-      row["test_accuracy_all"].push_back(accuracy);
-    }
-    row["seconds"] = 1.02 * factor, row["test_accuracy"] = accuracy;
-    std::ofstream(folder / name) << record;
-    return " " + (folder / name).string();
-  };
-  const std::string slow = write("slow", 2, 0.9), fast = write("fast", 1, 0.898), worse = write("worse", 1, 0.88),
-                    two = write("two", 1, 0.9, 2);
+  const std::string slow = measured.write("slow", 2, 0.9), fast = measured.write("fast", 1, 0.898),
+                    worse = measured.write("worse", 1, 0.88), two = measured.write("two", 1, 0.9, 2);
   const auto judged = [&](const std::string& line, int code, const std::string& part) {
     const Ended ended = run_bench_line("compare" + line);
     CAPTURE(line);
@@ -247,14 +244,14 @@ TEST_CASE("a challenge is met, is missed, or cannot be judged") {
   judged(fast + slow + " --challenge 0.1", 1, "challenge: missed");
   judged(slow + two + " --challenge 1.5", 0, "challenge: met");
   record["rows"][0]["target"] = {{"accuracy", 0.9}, {"seconds_all", {5, 5.1, 5.2}}};
-  const std::string late = write("late", 1, 0.9, 3);
+  const std::string late = measured.write("late", 1, 0.9, 3);
   record["rows"][0]["target"]["seconds_all"] = {3, 3.1, 3.2};
-  const std::string early = write("early", 2, 0.9, 3);
+  const std::string early = measured.write("early", 2, 0.9, 3);
   judged(late + early + " --challenge 1.5", 0, "the second reaches accuracy=0.9 1.65 times as fast");
   record["rows"][0]["target"]["accuracy"] = 0.8;
-  judged(late + write("other", 2, 0.9, 3) + " --challenge 1.5", 2, "the two have different targets");
+  judged(late + measured.write("other", 2, 0.9, 3) + " --challenge 1.5", 2, "the two have different targets");
   record["rows"][0]["target"] = nullptr;
-  judged(two + write("one", 2, 0.9, 1) + " --challenge 1.5", 2, "2 and 1 runs are too few to tell");
+  judged(two + measured.write("one", 2, 0.9, 1) + " --challenge 1.5", 2, "2 and 1 runs are too few to tell");
 }
 
 TEST_CASE("mistakes are one line and an exit code") {
