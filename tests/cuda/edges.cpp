@@ -63,96 +63,36 @@ void for_each_placement(const Body& body) {
   }
 }
 
-Tensor column_sums(const Tensor& x, bool accumulate, Tensor sum) {
-  column_sum({x, accumulate, sum});
+// A row of these tests alone, in every type, aligned or not: exact on whole numbers.
+void check_exact(const OpCase& row) {
+  for_each_placement([&](DType dtype, bool shifted) {
+    RowRun how = run_on(Device::cuda, dtype);
+    how.unaligned = shifted;
+    guard_row(row, how, [&] { check_integers(row, how); });
+  });
+}
+
+// In f32, or in f64.
+Tensor column_sums(const Tensor& x) {
+  Tensor sum = Tensor::empty({x.shape().back()}, x.dtype() == DType::f64 ? DType::f64 : DType::f32, x.device());
+  column_sum({x, false, sum});
   return sum;
 }
 
-TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, aligned or not") {
-  const Poisoned poisoned;
+TEST_CASE("bias_add and column_sum: matrices of all proportions, whichever block comes last") {
+  const RowRun f32 = run_on(Device::cuda, DType::f32);
   for (const Shape& shape :
-       {Shape{1, 1}, {64, 10}, {5, 500}, {1000, 16}, {3000, 33}, {20001, 1}, {9000, 3}, {2, 4000}}) {
-    INFO(shape.to_string());
-    const auto columns = static_cast<size_t>(shape.back());
-    const Tensor x = whole_numbers(shape, 1), bias = whole_numbers({shape.back()}, 2);
-    Numbers biased = to_numbers(x), sums(columns), sums_and_3(columns, 3);
-    for (size_t i = 0; i < biased.size(); ++i) {
-      sums[i % columns] += biased[i];
-      sums_and_3[i % columns] += biased[i];
-      biased[i] += bias.data<float>()[i % columns];
-    }
-    for_each_placement([&](DType dtype, bool shifted) {
-      const Tensor in = on_device(cast(x, dtype), shifted);
-      for (const bool out_shifted : {false, true}) {
-        Tensor y = empty_on_device(shape, dtype, out_shifted);
-        bias_add_forward({in, on_device(cast(bias, dtype), shifted), y});
-        CHECK(to_numbers(y.to(Device::cpu)) == biased);
-      }
-      for (const DType stored : {DType::f32, dtype}) {
-        const Tensor threes = cast(Tensor::from(Numbers(columns, 3), {shape.back()}), stored).to(Device::cuda);
-        const Tensor fresh = column_sums(in, false, threes.empty_like()), added = column_sums(in, true, threes.clone());
-        CHECK(to_numbers(fresh.to(Device::cpu)) == rounded_to(stored, sums));
-        CHECK(to_numbers(added.to(Device::cpu)) == rounded_to(stored, sums_and_3));
-      }
-    });
-  }
-}
-
-TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes last") {
-  const EveryOrder in_every_order;
-  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
-    INFO(shape.to_string());
-    Numbers expected(static_cast<size_t>(shape.back()));
-    const Tensor x = whole_numbers(shape, 1);
-    for (int64_t i = 0; i < x.size(); ++i) expected[static_cast<size_t>(i % shape.back())] += x.data<float>()[i];
-    for (int again = 0; again < 2; ++again) {
-      const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({shape.back()}, DType::f32));
-      CHECK(to_numbers(sums.to(Device::cpu)) == expected);
-    }
-  }
-}
-
-// The tensors that `compute(device)` returns, of the device against the CPU's.
-template <class Compute>
-void check_against_cpu(double relative, const Compute& compute) {
-  const std::vector<Tensor> expected = compute(Device::cpu), got = compute(Device::cuda);
-  for (size_t i = 0; i < got.size(); ++i) {
-    const Comparison result = compare(to_numbers(got[i].to(Device::cpu)), to_numbers(expected[i]), {2e-6, relative, 0});
-    INFO("result ", i, ": ", result.summary);
-    CHECK(result.passed);
-  }
-}
-
-TEST_CASE(
-    "batch_norm2d joins the statistics of all groups of rows, and its gradients' sums, whichever block comes last") {
-  const EveryOrder in_every_order;
-  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
-    INFO(shape.to_string());
-    const Tensor x = random_tensor(shape, 1, 0, 2), dy = random_tensor(shape, 2);
-    check_against_cpu(1e-5, [&](Device device) {
-      const Tensor scale = Tensor::from(std::vector<float>(static_cast<size_t>(shape.back()), 2), {shape.back()}),
-                   in = x.to(device), factor = scale.to(device);
-      Tensor mean = factor.empty_like(), variance = factor.empty_like(), dx = in.empty_like(),
-             dscale = factor.empty_like(), dshift = factor.empty_like(), none;
-      batch_norm2d_statistics({in, mean, variance});
-      batch_norm2d_backward({in,
-                             factor,
-                             mean,
-                             variance,
-                             dy.to(device),
-                             none,
-                             none,
-                             none,
-                             {1e-5, true},
-                             false,
-                             dx,
-                             dscale,
-                             dshift,
-                             none,
-                             none,
-                             none});
-      return std::vector<Tensor>{mean, variance, dx, dscale, dshift};
-    });
+       {Shape{1, 1}, {64, 10}, {5, 500}, {1000, 16}, {3000, 33}, {3000, 20}, {20001, 1}, {9000, 3}, {2, 4000}}) {
+    check_exact({.name = "bias_add " + shape.to_string(),
+                 .shapes = {shape, {shape.back()}},
+                 .run = [](const Inputs& in) { return bias_add(in[0], in[1]); }});
+    const OpCase sums{.name = "column_sum " + shape.to_string(),
+                      .shapes = {shape},
+                      .run = [](const Inputs& in) { return column_sums(in[0]); },
+                      .differentiable = false};
+    check_exact(sums);
+    const EveryOrder in_every_order;
+    guard_row(sums, f32, [&] { check_integers(sums, f32); });
   }
 }
 
@@ -165,7 +105,7 @@ TEST_CASE("sums of many terms are trees: one chain of additions would be ten tim
     columns[static_cast<size_t>(i % 32)] += value;
     total[0] += value;
   }
-  const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({32}, DType::f32));
+  const Tensor sums = column_sums(x.to(Device::cuda));
   const Comparison each = compare(to_numbers(sums.to(Device::cpu)), columns, tolerance::sum);
   INFO("columns: ", each.summary);
   CHECK(each.passed);
@@ -185,26 +125,13 @@ TEST_CASE("sum adds in the same order, aligned or not, and its gradient may begi
   CHECK(sum(on_device(x)).item() == sum(on_device(x, true)).item());
 }
 
-TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the step on the device") {
+TEST_CASE("dropout of any size, with the step on the device") {
   const Poisoned poisoned;
-  const RandomStream stream{99, RandomPurpose::dropout, 5, 3, 2};
-  const Tensor step = Tensor::from(std::vector<int32_t>{11}, {});
   for (const int64_t size : {0, 1, 3, 4, 7, 8, 9, 1023, 5003}) {
-    INFO(size);
-    for_each_placement([&](DType dtype, bool shifted) {
-      const Tensor x = cast(random_tensor({size}, 8), dtype), wide = cast(x, DType::f32);
-      Tensor y = wide.empty_like(), y_later = wide.empty_like();
-      dropout_mask({wide, 0.3, stream, {}, y});
-      dropout_mask({wide, 0.3, stream, step, y_later});
-      for (const bool out_shifted : {false, true}) {
-        Tensor out = empty_on_device({size}, dtype, out_shifted), later = empty_on_device({size}, dtype, out_shifted);
-        dropout_mask({on_device(x, shifted), 0.3, stream, {}, out});
-        dropout_mask({on_device(x, shifted), 0.3, stream, step.to(Device::cuda), later});
-        CHECK(same_on_device(cast(y, dtype), out));
-        CHECK(same_on_device(cast(y_later, dtype), later));
-      }
-      CHECK((size < 1000 || !same_bytes(y, y_later)));
-    });
+    check_exact({.name = "dropout of " + std::to_string(size), .shapes = {{size}}, .run = [](const Inputs& in) {
+                   const Tensor step = Tensor::from(std::vector<int32_t>{11}, {}).to(in[0].device());
+                   return dropout(in[0], 0.5, {99, RandomPurpose::dropout, 5, 3, 2}, step);
+                 }});
   }
 }
 
@@ -239,21 +166,17 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
   check(dz, exact_dz, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
 }
 
-TEST_CASE("layer_norm and the loss add up what all blocks have summed, whichever comes last; rows longer than a warp") {
+TEST_CASE("batch_norm2d, layer_norm and the loss join what all blocks have summed, whichever comes last") {
   const EveryOrder in_every_order;
-  for (const Shape& shape : {Shape{700, 20}, {150, 33}, {140, 160}}) {
-    INFO(shape.to_string());
-    const Tensor x = random_tensor(shape, 1, 0, 2), dy = random_tensor(shape, 2),
-                 scale = random_tensor({shape.back()}, 3);
-    check_against_cpu(2e-5, [&](Device device) {
-      const Tensor in = x.to(device), factor = scale.to(device), gradient = dy.to(device);
-      Tensor y = in.empty_like(), dx = in.empty_like(), dscale = factor.empty_like(), dshift = factor.empty_like();
-      Tensor rows = Tensor::empty({shape[0], 2}, DType::f32, device);
-      layer_norm_forward({in, factor, factor, 1e-5, rows, y});
-      layer_norm_backward({in, factor, rows, gradient, false, dx, dscale, dshift});
-      return std::vector<Tensor>{y, dx, dscale, dshift};
-    });
+  int rows = 0;
+  for (const OpCase& row : op_table()) {
+    const bool is_normalization = row.name.starts_with("batch_norm2d") || row.name.starts_with("layer_norm");
+    if (!is_normalization || row.shapes[0].size() < 9000) continue;
+    const RowRun how = run_on(Device::cuda, DType::f32);
+    guard_row(row, how, [&] { check_close(row, how, reference_of(row, how), run_row(row, how), row.name); });
+    ++rows;
   }
+  CHECK((rows >= 8 || !is_whole_table()));
   check_softmax(random_tensor({700, 10}, 4), std::vector<int32_t>(700, 3), DType::f32);
 }
 
@@ -333,42 +256,28 @@ TEST_CASE("conv2d reads no pixel outside of a window: an inf reaches only the wi
   }
 }
 
-TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, ties, NaN, in every type") {
+TEST_CASE("max_pool2d: windows that overlap or leave gaps, ties, NaN") {
   const Poisoned poisoned;
   struct Case {
     Shape x;
     int64_t window, stride;
   };
-  const std::vector<Case> cases = {{{2, 6, 7, 8}, 2, 2},  {{2, 6, 7, 8}, 3, 1},    {{1, 9, 9, 16}, 3, 2},
-                                   {{1, 9, 10, 3}, 2, 3}, {{1, 16, 15, 5}, 15, 1}, {{1, 5, 5, 1}, 1, 1},
-                                   {{0, 5, 5, 4}, 2, 2},  {{1, 7, 7, 12}, 3, 5}};
-  max_pool2d_forward.force("simple");
-  max_pool2d_backward.force("simple");
-  for (const auto& [shape, window, stride] : cases) {
-    const Shape pooled{shape[0], (shape[1] - window) / stride + 1, (shape[2] - window) / stride + 1, shape[3]};
-    Tensor distinct = random_tensor(shape, 20), tied = whole_numbers(shape, 20);
-    for (int64_t i = 3; i < shape.size(); i += 37) tied.mutable_data<float>()[i] = nan;
-    for (const Tensor& values : {distinct, tied}) {
-      INFO(shape.to_string(), ", window ", window, ", stride ", stride);
-      for_each_placement([&](DType dtype, bool shifted) {
-        const Tensor x = cast(values, dtype), dy = cast(random_tensor(pooled, 21), dtype), wide = cast(x, DType::f32);
-        Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = wide.empty_like();
-        max_pool2d_forward({wide, window, stride, y, choice});
-        max_pool2d_backward({cast(dy, DType::f32), choice, window, stride, dx});
-        const Tensor in = on_device(x, shifted);
-        Tensor out = empty_on_device(pooled, dtype), chosen = empty_on_device(pooled, DType::u8);
-        Tensor din = empty_on_device(shape, dtype, shifted);
-        max_pool2d_forward({in, window, stride, out, chosen});
-        max_pool2d_backward({dy.to(Device::cuda), chosen, window, stride, din});
-        CHECK(same_on_device(choice, chosen));
-        CHECK(same_on_device(cast(dx, dtype), din));
-        const CompareOptions options{.nan_expected = true};
-        CHECK(compare(to_numbers(out.to(Device::cpu)), to_numbers(y), tolerance::exact, options).passed);
-      });
-    }
+  for (const Case& c : {Case{{2, 6, 7, 8}, 2, 2},
+                        {{2, 6, 7, 8}, 3, 1},
+                        {{1, 9, 9, 16}, 3, 2},
+                        {{1, 9, 10, 3}, 2, 3},
+                        {{1, 16, 15, 5}, 15, 1},
+                        {{1, 5, 5, 1}, 1, 1},
+                        {{0, 5, 5, 4}, 2, 2},
+                        {{1, 7, 7, 12}, 3, 5}}) {
+    const OpCase row{.name = "max_pool2d " + c.x.to_string() + " by " + std::to_string(c.window),
+                     .shapes = {c.x},
+                     .run = [c](const Inputs& in) { return max_pool2d(in[0], c.window, c.stride); },
+                     .nan = false,
+                     .nan_in_place = 1};
+    check_exact(row);
+    check_nan(row, run_on(Device::cuda, DType::f32));
   }
-  max_pool2d_forward.force(nullptr);
-  max_pool2d_backward.force(nullptr);
 }
 
 // CUDA refuses a grid of no blocks, so that these would throw if they launched one.
@@ -381,8 +290,9 @@ TEST_CASE("kernels on empty tensors launch nothing") {
     CHECK(hs::sum(none).item() == 0);
     sum_backward({scalar, 1, none});
     bias_add(empty_on_device({3, 0}, dtype), none);
-    column_sums(empty_on_device({3, 0}, dtype), false, none);
-    CHECK(to_numbers(column_sums(empty_on_device({0, 3}, dtype), false, sum)) == Numbers(3));
+    column_sum({empty_on_device({3, 0}, dtype), false, none});
+    column_sum({empty_on_device({0, 3}, dtype), false, sum});
+    CHECK(to_numbers(sum) == Numbers(3));
     CHECK(count_correct(empty_on_device({0, 3}, dtype), empty_on_device({0}, DType::i32)) == 0);
   });
   normalize_image(empty_on_device({0, 4, 4, 1}, DType::u8), {});
