@@ -3,8 +3,6 @@
 // sample.
 #include <doctest/doctest.h>
 
-#include "models/models.h"
-#include "models/train.h"
 #include "tests/support/emulated.h"
 #include "tests/support/loader_sets.h"
 
@@ -123,49 +121,6 @@ TEST_CASE("an upload does not overwrite a freed block that queued kernels still 
   release_cached_memory(Device::cuda);
   release_cached_memory(Device::cpu);
   set_caching(false);
-}
-
-namespace {
-
-std::vector<float> weights_after_training(const LoaderOptions& loading, bool graph, int64_t accumulate) {
-  const SampleInfo info = info_for(22, {28, 28, 1});
-  const TestSource source(info);
-  const auto model = make_model("mlp", 3);
-  ParameterArena arena(*model, Device::cuda);
-  LoaderOptions options = loading;
-  options.batch = 6;
-  options.device = Device::cuda;
-  Loader training(source, options), test(source, {.batch = 22, .shuffle = false, .device = Device::cuda});
-  TrainConfig config;
-  config.epochs = 3;
-  config.optimizer = {.name = "adam", .learning_rate = 3e-3f};
-  config.device = Device::cuda;
-  config.graph = graph;
-  config.accumulate = accumulate;
-  train(*model, arena, training, test, config);
-  return arena.values.to_vector<float>();
-}
-
-}  // namespace
-
-TEST_CASE("training: the same bits for every way to load, captured or not, and with more batches held than slots") {
-  for (const int64_t accumulate : {1, 3}) {
-    const std::vector<float> expected = weights_after_training({}, false, accumulate);
-    for (const bool graph : {false, true}) {
-      CAPTURE(graph);
-      CAPTURE(accumulate);
-      CHECK(weights_after_training({}, graph, accumulate) == expected);
-      CHECK(weights_after_training({.prefetch = 2, .workers = 2}, graph, accumulate) == expected);
-      CHECK(weights_after_training({.prefetch = 1, .workers = 0, .pin = false}, graph, accumulate) == expected);
-      CHECK(weights_after_training({.prefetch = 1, .cache = CacheMode::device}, graph, accumulate) == expected);
-      CHECK(weights_after_training({.prefetch = 1, .normalize_on_host = true}, graph, accumulate) == expected);
-    }
-  }
-}
-
-TEST_CASE("a capture while workers upload: delayed streams, the same bits") {
-  const std::vector<float> expected = weights_after_training({}, false, 1);
-  for_each_delay(4, [&] { CHECK(weights_after_training({.prefetch = 2, .workers = 2}, true, 1) == expected); });
 }
 
 }  // namespace hs::test

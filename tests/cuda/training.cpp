@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <optional>
 
 #include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/random.h"
@@ -15,6 +15,7 @@
 #include "models/train.h"
 #include "models/train_step.h"
 #include "tests/support/emulated.h"
+#include "tests/support/made_images.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/sanitized.h"
 
@@ -24,30 +25,6 @@ namespace {
 // The emulator and the CPU's vectors are many times slower under AddressSanitizer: there the same code runs fewer
 // steps.
 const bool is_slow = with_address_sanitizer;
-
-// Images of 10 classes; `pixel(n, i)`: of image n.
-template <class Pixel>
-MemorySource images(const ImageShape& shape, PixelScale scale, int64_t count, const Pixel& pixel) {
-  SampleInfo info{shape, "images", {}};
-  info.classes = 10;
-  info.scale = scale;
-  std::vector<uint8_t> pixels;
-  std::vector<int32_t> labels;
-  for (int64_t n = 0; n < count; ++n) {
-    for (int64_t i = 0; i < info.image_bytes(); ++i) pixels.push_back(static_cast<uint8_t>(pixel(n, i)));
-    labels.push_back(static_cast<int32_t>(n % 10));
-  }
-  return {info, std::move(pixels), std::move(labels)};
-}
-
-// Digits that can be learnt: class c is a bright square at a place of its own, on noise.
-MemorySource squares(int64_t count) {
-  return images({28, 28, 1}, {0.1307f, 0.3081f}, count, [](int64_t n, int64_t i) {
-    const bool bright = i / 28 / 5 == n % 10 / 5 + 1 && i % 28 / 5 == n % 5;
-    const uint32_t noise = random_bits({9, RandomPurpose::init, 1, 0, 0}, static_cast<uint64_t>(n * 784 + i));
-    return bright ? 200 + noise % 56 : noise % 50;
-  });
-}
 
 const MemorySource digits = squares(22);
 
@@ -201,9 +178,34 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
                        Error);
 }
 
+TEST_CASE("the same bits for every way to load, captured or not, late or not, and with more batches held than slots") {
+  const LoaderOptions ways[] = {{},
+                                {.prefetch = 2, .workers = 2},
+                                {.prefetch = 1, .workers = 0, .pin = false},
+                                {.prefetch = 1, .cache = CacheMode::device},
+                                {.prefetch = 1, .normalize_on_host = true}};
+  Run run("mlp");
+  for (const int64_t accumulate : {3, 1}) {
+    CAPTURE(accumulate);
+    run.config.accumulate = accumulate;
+    std::optional<Outcome> expected;
+    for (const LoaderOptions& way : ways) {
+      run.loading = way;
+      run.loading.batch = 6, run.loading.device = Device::cuda;
+      const Outcome outcome = run.train();
+      CHECK((outcome == expected.value_or(outcome)));
+      CHECK((run.train_captured() == outcome));
+      expected = outcome;
+    }
+  }
+  const Outcome expected = run.train();
+  run.loading = {.batch = 6, .device = Device::cuda, .prefetch = 2, .workers = 2};
+  for_each_delay(4, [&] { CHECK((run.train_captured() == expected)); });
+}
+
 #ifdef HALFSTEP_TEST_EMULATED
 TEST_CASE("the host may be many graphs of steps ahead of the device") {
-  const MemorySource set = images({1, 1, 1}, {}, 40, [](int64_t n, int64_t) { return 6 * n; });
+  const MemorySource set = made_images({1, 1, 1}, {}, 40, [](int64_t n, int64_t) { return 6 * n; });
   Run run("mlp", set);
   run.sizes = {1, 1, 1, 10};
   run.loading = {.batch = 1, .device = Device::cuda, .cache = CacheMode::device};
@@ -251,7 +253,7 @@ TEST_CASE("over 200 steps in f16 the device follows the CPU, with fused convolut
 }
 
 TEST_CASE("resnet8 on the device follows the CPU, and a captured step gives the bits of one that is not") {
-  const MemorySource noise = images({8, 8, 3}, {0.5f, 0.25f}, 16, [](int64_t n, int64_t i) {
+  const MemorySource noise = made_images({8, 8, 3}, {0.5f, 0.25f}, 16, [](int64_t n, int64_t i) {
     return random_bits({4, RandomPurpose::synthetic, 1, 0, 0}, static_cast<uint64_t>(n * 192 + i)) >> 24;
   });
   Run run("resnet8", noise);

@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "data/loader/loader.h"
 #include "engine/ambient.h"
 #include "engine/error.h"
 #include "engine/parallel.h"
-#include "engine/random.h"
 #include "kernels/dropout/dropout.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "tests/support/made_images.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/thrown.h"
@@ -24,40 +25,13 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// Ten classes, each a bright square in a place of its own, moved a little and on noise.
-class Blobs : public BatchSource {
- public:
-  Blobs(int64_t samples, int64_t batch, uint32_t which = 0) : samples_(samples), batch_(batch) {
-    pixels_.resize(static_cast<size_t>(samples * 784));
-    for (int64_t i = 0; i < samples; ++i) {
-      const Random4 random = random_block({11, RandomPurpose::synthetic, which, 0, 0}, static_cast<uint32_t>(i));
-      const auto label = static_cast<int32_t>(random.word[0] % 10);
-      labels_.push_back(label);
-      const int64_t top = 2 + 5 * (label / 2) + random.word[1] % 3, left = 4 + 11 * (label % 2) + random.word[2] % 3;
-      for (int64_t p = 0; p < 784; ++p) {
-        const bool bright = p / 28 >= top && p / 28 < top + 5 && p % 28 >= left && p % 28 < left + 7;
-        const uint32_t noise =
-            random_bits({12, RandomPurpose::synthetic, which, static_cast<uint32_t>(i), 0}, static_cast<uint64_t>(p));
-        pixels_[static_cast<size_t>(i * 784 + p)] = static_cast<uint8_t>((bright ? 190 : 0) + (noise >> 26));
-      }
-    }
-  }
-
-  Batch next() override {
-    const int64_t begin = position_, count = std::min(batch_, samples_ - begin);
-    position_ = begin + count == samples_ ? 0 : begin + count;
-    return {Tensor::from(std::vector<uint8_t>(pixels_.begin() + begin * 784, pixels_.begin() + (begin + count) * 784),
-                         {count, 28, 28, 1}),
-            Tensor::from(std::vector<int32_t>(labels_.begin() + begin, labels_.begin() + begin + count), {count})};
-  }
-  int64_t samples() const override { return samples_; }
-  int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
-  PixelScale pixel_scale() const override { return {0.2f, 0.25f}; }
-
- private:
-  int64_t samples_, batch_, position_ = 0;
-  std::vector<uint8_t> pixels_;
-  std::vector<int32_t> labels_;
+struct Squares {
+  const MemorySource set;
+};
+// In order, in batches.
+struct Blobs : Squares, Loader {
+  Blobs(int64_t samples, int64_t batch, uint32_t which = 1)
+      : Squares{test::squares(samples, which)}, Loader(set, {.batch = batch, .shuffle = false}) {}
 };
 
 constexpr int64_t test_blocks = 3;  // of deep_cnn, where 64 would only take longer
@@ -237,7 +211,7 @@ TEST_CASE("evaluate is repeatable, weighs a short last batch by its size, and le
 TrainResult train_on_blobs(const std::string& name, int64_t samples, int64_t batch, int64_t epochs) {
   const auto model = make_model(name, 1, {.blocks = test_blocks});
   ParameterArena arena(*model);
-  Blobs training(samples, batch, 1), test(100, 50, 2);
+  Blobs training(samples, batch), test(100, 50, 2);
   TrainConfig config;
   config.epochs = epochs;
   return train(*model, arena, training, test, config);
@@ -262,7 +236,7 @@ TEST_CASE("every model learns to tell ten squares apart" * doctest::skip(test::w
 TEST_CASE("the hooks see every step, and training stops after the one that asks for it") {
   const auto model = make_model("mlp", 1);
   ParameterArena arena(*model);
-  Blobs training(25, 10, 1), test(10, 10, 2);
+  Blobs training(25, 10), test(10, 10, 2);
   std::vector<Progress> seen;
   std::vector<int64_t> epochs_seen;
   TrainHooks hooks;
