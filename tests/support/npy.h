@@ -3,11 +3,13 @@
 // 'shape': (9, 32), }, padded with spaces and a newline; then the values (numpy.lib.format in the numpy manual).
 #pragma once
 
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <regex>
 #include <span>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -40,40 +42,28 @@ struct NpyArray {
 
 // Throws Error: io if the file cannot be read, bad_input if it does not have the format above.
 inline NpyArray read_npy(const std::filesystem::path& path) {
-  std::error_code no_size;
-  const auto size = std::filesystem::file_size(path, no_size);
-  std::string all(no_size ? 0 : size, '\0');
-  if (no_size || !std::ifstream(path, std::ios::binary).read(all.data(), static_cast<std::streamsize>(size)))
-    fail(ExitCode::io, "{}: cannot read", path.string());
-  const auto require = [&](bool condition, std::string_view what) {
-    if (!condition) fail(ExitCode::bad_input, "{}: {}", path.string(), what);
-  };
-  require(size >= 10 && all.starts_with(std::string_view("\x93NUMPY\x01\x00", 8)), "not a .npy file of version 1.0");
-  const size_t data = 10 + static_cast<uint8_t>(all[8]) + 256 * static_cast<uint8_t>(all[9]);
-  require(size >= data, "truncated header");
-  const std::string header = all.substr(10, data - 10);
-  const auto after = [&](std::string_view key) {
-    const size_t at = header.find(key);
-    require(at != std::string::npos, "header without descr, fortran_order: False and shape");
-    return header.substr(at + key.size());
-  };
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ExitCode::io, "{}: cannot read", path.string());
+  const std::string all(std::istreambuf_iterator<char>(file), {});
+  static const std::regex header(
+      R"(\{'descr': '(<f4|<f8|<i4|\|u1)', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \} *\n)");
+  const bool has_magic = all.size() >= 10 && all.starts_with(std::string_view("\x93NUMPY\x01\x00", 8));
+  const size_t length = has_magic ? static_cast<uint8_t>(all[8]) + 256u * static_cast<uint8_t>(all[9]) : 0;
+  const std::string text = has_magic ? all.substr(10, length) : "";
+  std::smatch found;
+  if (!std::regex_match(text, found, header))
+    fail(ExitCode::bad_input, "{}: not a .npy file of version 1.0 with f4, f8, i4 or u1 in C order", path.string());
 
   NpyArray array;
-  array.dtype = after("'descr': '").substr(0, 3);
-  const size_t item = array.dtype == "<f8" ? 8 : array.dtype == "<f4" || array.dtype == "<i4" ? 4 : 1;
-  require(item > 1 || array.dtype == "|u1", "values are not f4, f8, i4 (little-endian) or u1");
-  after("'fortran_order': False");
-  size_t count = 1;
-  const std::string shape = after("'shape': (");
-  for (const char* p = shape.c_str(); *p != ')'; p += std::strspn(p, ", ")) {
-    char* end = nullptr;
-    array.shape.push_back(std::strtoll(p, &end, 10));
-    require(end != p && array.shape.back() >= 0 && array.shape.back() < (1 << 24), "shape is not a list of sizes");
-    require((count *= static_cast<size_t>(array.shape.back())) <= size, "shape is larger than the file");
-    p = end;
-  }
-  require(size - data == count * item, "the number of values is not what the shape says");
-  array.bytes.assign(all.begin() + static_cast<std::ptrdiff_t>(data), all.end());
+  array.dtype = found[1];
+  size_t bytes = static_cast<size_t>(array.dtype[2] - '0');
+  std::string shape = found[2];
+  std::ranges::replace(shape, ',', ' ');
+  std::istringstream sizes(shape);
+  for (int64_t size = 0; sizes >> size; bytes *= static_cast<size_t>(size)) array.shape.push_back(size);
+  array.bytes.assign(all.begin() + 10 + std::ssize(text), all.end());
+  if (array.bytes.size() != bytes)
+    fail(ExitCode::bad_input, "{}: {} bytes of values, its shape says {}", path.string(), array.bytes.size(), bytes);
   return array;
 }
 
