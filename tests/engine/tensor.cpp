@@ -37,12 +37,6 @@ TEST_CASE("a shape knows its rank, size and text") {
   CHECK(Shape{1 << 20, 1 << 20}.size() == int64_t{1} << 40);
 }
 
-TEST_CASE("a shape with too many or negative dimensions is refused") {
-  CHECK_THROWS_WITH_AS((Shape{1, 2, 3, 4, 5}), Contains("5 dimensions given, at most 4"), Error);
-  CHECK_THROWS_WITH_AS((Shape{2, -1}), Contains("dimension -1 is negative"), Error);
-  CHECK_THROWS_WITH_AS((Shape{2, 1}.with_back(-1)), Contains("dimension -1 is negative"), Error);
-}
-
 TEST_CASE("a size that does not fit is refused instead of wrapping around to a small one") {
   const int64_t huge = int64_t{1} << 62;
   CHECK_THROWS_AS(Tensor::empty({huge}, DType::f32), Error);       // 2^64 bytes
@@ -101,7 +95,6 @@ TEST_CASE("reshape shares storage and keeps the order of the elements") {
   CHECK(b.to_vector<float>() == a.to_vector<float>());
   b.mutable_data<float>()[5] = 60;
   CHECK(a.to_vector<float>()[5] == 60);
-  CHECK_THROWS_WITH_AS(a.reshape({4}), Contains("(2, 3) has 6 elements, (4) has 4"), Error);
   CHECK(floats({7}, {1, 1}).reshape({}).item() == 7);
 }
 
@@ -145,7 +138,6 @@ TEST_CASE("slice shares storage from an offset, and a slice of a slice adds offs
   CHECK(a.to_vector<float>() == std::vector<float>{0, 1, 0, 0, 0, 0, 6, 7});
   CHECK(middle.clone().shape() == Shape{2, 2});
   CHECK(a.slice(8, {0}).size() == 0);
-  CHECK_THROWS_WITH_AS(a.slice(7, {2}), Contains("elements 7 to 9 of a tensor of 8"), Error);
   CHECK_THROWS_AS(a.slice(-1, {2}), Error);
   CHECK_THROWS_AS(middle.slice(3, {2}), Error);  // inside the storage, but outside the slice
 }
@@ -156,7 +148,6 @@ TEST_CASE("copy_from wants the same shape and dtype") {
   CHECK(a.to_vector<float>() == std::vector<float>{5, 6, 7, 8});
   CHECK_THROWS_WITH_AS(a.copy_from(floats({1, 2, 3, 4}, {4})),
                        Contains("destination is f32 (2, 2) but source is f32 (4)"), Error);
-  CHECK_THROWS_WITH_AS(a.copy_from(Tensor::zeros({2, 2}, DType::i32)), Contains("source is i32 (2, 2)"), Error);
   CHECK(a.to_vector<float>() == std::vector<float>{5, 6, 7, 8});
 }
 
@@ -168,7 +159,6 @@ TEST_CASE("item reads the only element of any dtype, and refuses several") {
   CHECK(Tensor::from(std::vector<BFloat16>{{0xbfc0}}, {}).item() == -1.5);
   CHECK(Tensor::from(std::vector<int32_t>{-7}, {}).item() == -7);
   CHECK(Tensor::from(std::vector<uint8_t>{200}, {}).item() == 200);
-  CHECK_THROWS_WITH_AS(floats({1, 2}, {2}).item(), Contains("(2) has 2 elements, expected 1"), Error);
   CHECK_THROWS_AS(Tensor::zeros({0}, DType::f32).item(), Error);
 }
 
@@ -249,7 +239,6 @@ TEST_CASE("only f32 and f64 tensors can require a gradient") {
   CHECK(x.requires_grad());
   x.set_requires_grad(false);
   CHECK_FALSE(x.requires_grad());
-  CHECK_THROWS_WITH_AS(x.grad(), Contains("does not require a gradient"), Error);
 }
 
 TEST_CASE("a tensor that is on the device already is not copied") {
@@ -258,7 +247,6 @@ TEST_CASE("a tensor that is on the device already is not copied") {
 }
 
 TEST_CASE("a device that is not there is an error of its own") {
-  CHECK_THROWS_WITH_AS(Tensor::empty({1}, DType::f64, Device::cuda), Contains("f64"), Error);
   if (is_available(Device::cuda)) return;
   const std::string message = test::error_of([&] { Tensor::empty({1}, DType::f32, Device::cuda); }, ExitCode::device);
   CHECK(message.find("cuda") != std::string::npos);
@@ -273,11 +261,15 @@ TEST_CASE("a mistake of the caller's is a usage error whose sentence holds the f
     std::function<void()> mistake;
   } table[] = {
       {"reshape the tensor to {1} first", [] { Shape{}.back(); }},
-      {"at most 4 are supported; combine some",
+      {"5 dimensions given, at most 4 are supported; combine some",
        [] {
          (void)Shape{1, 1, 1, 1, 1};
        }},
-      {"expected 0 or more", [] { (void)Shape{-1}; }},
+      {"dimension -1 is negative, expected 0 or more", [] { (void)Shape{-1}; }},
+      {"dimension -1 is negative",
+       [] {
+         (void)Shape{2, 1}.with_back(-1);
+       }},
       {"use smaller dimensions", [] { (void)Shape{int64_t{1} << 62}; }},
       {"use f32 on cuda", [] { Tensor::empty({1}, DType::f64, Device::cuda); }},
       {"2 values for shape (3), expected 3",
@@ -287,13 +279,13 @@ TEST_CASE("a mistake of the caller's is a usage error whose sentence holds the f
       {"read it as float", [&] { pair.data<double>(); }},
       {"read it as hs::Half", [&] { half.to_vector<float>(); }},
       {"write it as uint8_t", [&] { bytes.mutable_data<int32_t>(); }},
-      {"use to_vector()", [&] { pair.item(); }},
-      {"expected as many", [&] { pair.reshape({3}); }},
-      {"expected the same", [&] { pair.copy_from(half); }},
-      {"of a tensor of 2", [&] { pair.slice(1, {2}); }},
+      {"(2) has 2 elements, expected 1; use to_vector()", [&] { pair.item(); }},
+      {"(2) has 2 elements, (3) has 3; expected as many", [&] { pair.reshape({3}); }},
+      {"destination is f32 (2) but source is f16 (2), expected the same", [&] { pair.copy_from(half); }},
+      {"elements 1 to 3 of a tensor of 2", [&] { pair.slice(1, {2}); }},
       {"keep parameters in f32 and open an Autocast scope", [&] { half.set_requires_grad(true); }},
       {"expected f32 or f64", [&] { bytes.set_requires_grad(true); }},
-      {"call set_requires_grad(true) before the forward pass", [&] { pair.grad(); }},
+      {"does not require a gradient; call set_requires_grad(true) before the forward pass", [&] { pair.grad(); }},
       {"before the forward pass, call set_requires_grad(true)", [&] { backward(sum(pair)); }},
       {"dL/dy is f16 (2) but y is f32 (1), expected the same", [&] { backward(add(leaf, leaf), half); }},
       {"this build has ", [&] { relu(bytes); }},
