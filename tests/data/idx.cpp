@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include <algorithm>
 
@@ -24,20 +23,6 @@ Bytes counting(size_t size) {
   Bytes bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 7 + 1);
   return bytes;
-}
-
-Bytes gzip(const Bytes& plain) {
-  z_stream stream{};
-  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  Bytes packed(deflateBound(&stream, plain.size()));
-  stream.next_in = const_cast<uint8_t*>(plain.data());
-  stream.avail_in = static_cast<uInt>(plain.size());
-  stream.next_out = packed.data();
-  stream.avail_out = static_cast<uInt>(packed.size());
-  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
 }
 
 // 5 images of 3 x 2 and 5 labels.

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <zlib.h>
 
 #include <atomic>
 #include <csignal>
@@ -121,6 +122,28 @@ inline Bytes big_endian(std::initializer_list<uint32_t> words) {
   size_t at = 0;
   for (const uint32_t word : words) put_big_endian(&bytes[4 * at++], word);
   return bytes;
+}
+
+// By zlib, and as a gzip file.
+inline Bytes deflated(const Bytes& plain) {
+  uLongf size = compressBound(plain.size());
+  Bytes packed(size);
+  REQUIRE(compress(packed.data(), &size, plain.data(), plain.size()) == Z_OK);
+  packed.resize(size);
+  return packed;
+}
+inline Bytes gzip(const Bytes& plain) {
+  z_stream stream{};
+  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  Bytes packed(deflateBound(&stream, plain.size()));
+  stream.next_in = const_cast<uint8_t*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
 }
 
 // One file that a test damages in many ways and passes to a reader.
