@@ -17,6 +17,7 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/op_table.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduce.h"
 #include "models/layers.h"
@@ -66,12 +67,8 @@ const Tensor& named(const ParameterArena& arena, const std::string& name) {
 }
 
 void check_close(const Tensor& got, const std::vector<double>& expected) {
-  const Floats values = got.to_vector<float>();
-  REQUIRE(values.size() == expected.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    CAPTURE(i);
-    CHECK_FALSE(!(std::fabs(values[i] - expected[i]) <= 2e-6 * (1 + std::fabs(expected[i]))));
-  }
+  const examples::Comparison result = examples::compare(examples::to_numbers(got), expected, {2e-6, 2e-6, 0});
+  CHECK_MESSAGE(result.passed, result.summary);
 }
 
 struct Training {
