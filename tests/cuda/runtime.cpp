@@ -187,28 +187,6 @@ TEST_CASE("a full device: the same error, and a smaller batch works in the same 
 #endif
 }
 
-TEST_CASE("blocks of a pool go back to it, and to nobody else") {
-  const auto pool = make_memory_pool(Device::cuda);
-  std::vector<const void*> own;
-  Tensor survivor;
-  {
-    const PoolScope scope(pool);
-    for (int i = 0; i < 3; ++i) own.push_back(Tensor::empty({500}, DType::f32, Device::cuda).raw_data());
-    survivor = Tensor::zeros({500}, DType::f32, Device::cuda);
-  }
-  CHECK(std::all_of(own.begin(), own.end(), [&](const void* data) { return data == own[0]; }));
-  std::vector<Tensor> others;
-  for (int i = 0; i < 20; ++i) others.push_back(Tensor::empty({500}, DType::f32, Device::cuda));
-  for (const Tensor& other : others) CHECK(other.raw_data() != own[0]);
-  survivor = {};  // outside of the scope, and back to the pool all the same
-  const size_t reserved = memory_stats(Device::cuda).reserved;
-  {
-    const PoolScope scope(pool);
-    CHECK(std::ranges::count(own, Tensor::empty({500}, DType::f32, Device::cuda).raw_data()) == 3);
-  }
-  CHECK(memory_stats(Device::cuda).reserved == reserved);
-}
-
 namespace {
 
 // The loader's protocol over two pairs of buffers: a pinned buffer is filled again after its upload, a device buffer is
