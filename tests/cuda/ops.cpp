@@ -18,8 +18,6 @@
 namespace hs::test {
 namespace {
 
-constexpr DType types[] = {DType::f32, DType::f16, DType::bf16};
-
 [[maybe_unused]] double largest_input(const OpCase& row) {
   int64_t elements = 0;
   for (const Shape& shape : row.shapes) elements = std::max(elements, shape.size());
@@ -53,16 +51,12 @@ void check_no_fallback() {
   CHECK((products >= 50 * share || !is_whole_table()));
 }
 
-// Calls body(row, how) for each row and type that it has on the device.
+// Calls body(row, how) for each small row and type that it has on the device.
 template <class Body>
-void for_each_run(double flops, const Body& body) {
-  for (const DType dtype : types) {
-    for (const OpCase& row : op_table()) {
-      if (!row.cuda || !is_small(row, flops) || (dtype != DType::f32 && !row.half)) continue;
-      const RowRun how = run_on(Device::cuda, dtype);
-      guard_row(row, how, [&] { body(row, how); });
-    }
-  }
+void for_each_small_run(double flops, const Body& body) {
+  for_each_run(Device::cuda, [&](const OpCase& row, const RowRun& how) {
+    if (is_small(row, flops)) body(row, how);
+  });
 }
 
 // What the rows say of a slot that they call on the CPU.
@@ -72,21 +66,15 @@ struct Declared {
 };
 std::map<const KernelSlot*, Declared> declared_slots() {
   std::map<const KernelSlot*, Declared> all;
-  for (const DType dtype : types) {
-    for (const OpCase& row : op_table()) {
-      if (dtype != DType::f32 && !row.half) continue;
-      const RowRun how = run_on(Device::cpu, dtype);
-      guard_row(row, how, [&] {
-        for (const KernelSlot* slot : slots_of(row, how)) {
-          if (row.cuda) {
-            all[slot].on_cuda.insert(dtype);
-          } else {
-            all[slot].rows.push_back(row.name);
-          }
-        }
-      });
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
+    for (const KernelSlot* slot : slots_of(row, how)) {
+      if (row.cuda) {
+        all[slot].on_cuda.insert(how.dtype);
+      } else {
+        all[slot].rows.push_back(row.name);
+      }
     }
-  }
+  });
   return all;
 }
 
@@ -99,7 +87,7 @@ TEST_CASE(
     "of threads") {
   const Poisoned poisoned;
   int runs = 0;
-  for_each_run(4e6, [&](const OpCase& row, const RowRun& how) {
+  for_each_small_run(4e6, [&](const OpCase& row, const RowRun& how) {
     const Reference reference = reference_of(row, how);
     for_each_variant(row, how, [&](const std::string& description) {
       ++runs;
@@ -124,7 +112,7 @@ TEST_CASE(
 TEST_CASE("gradients that nobody wants and biases that are missing: every combination") {
   const Poisoned poisoned;
   int runs = 0;
-  for_each_run(1e4, [&](const OpCase& row, const RowRun& how) { runs += check_combinations(row, how); });
+  for_each_small_run(1e4, [&](const OpCase& row, const RowRun& how) { runs += check_combinations(row, how); });
   CHECK((runs >= 2000 * share || !is_whole_table()));
 }
 
@@ -146,14 +134,14 @@ TEST_CASE("on small integers every variant is exact in every type") {
   emulator::options().every_order = share == 1;
 #endif
   const Poisoned poisoned;
-  for_each_run(1e6, [&](const OpCase& row, const RowRun& how) {
+  for_each_small_run(1e6, [&](const OpCase& row, const RowRun& how) {
     if (row.integers && row.f64) check_integers(row, how);
   });
   check_no_fallback();
 }
 
 TEST_CASE("tensors that start anywhere in memory give results within tolerance") {
-  for_each_run(1e6, [&](const OpCase& row, RowRun how) {
+  for_each_small_run(1e6, [&](const OpCase& row, RowRun how) {
     how.unaligned = true;
     const Reference reference = reference_of(row, how);
     check_close(row, how, reference, run_row(row, how), std::string(name(how.dtype)) + " " + row.name + ", unaligned");
@@ -161,7 +149,7 @@ TEST_CASE("tensors that start anywhere in memory give results within tolerance")
 }
 
 TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradients") {
-  for_each_run(2e4, [&](const OpCase& row, const RowRun& how) {
+  for_each_small_run(2e4, [&](const OpCase& row, const RowRun& how) {
     // cuBLASLt's ReLU is "max(x, 0)", and nothing says whether that keeps a NaN. The emulator's does not.
     if ((row.nan || row.nan_in_place > 0) && !row.name.starts_with("feed_forward")) check_nan(row, how);
   });
@@ -233,7 +221,7 @@ TEST_CASE("casts: all 16-bit patterns widened and back, f32 to the nearest with 
 
 TEST_CASE("every slot has a CUDA variant unless its rows say otherwise, and the table reaches each in its types") {
   if (!every_variant_has_run) {
-    for_each_run(4e6, [](const OpCase& row, const RowRun& how) {
+    for_each_small_run(4e6, [](const OpCase& row, const RowRun& how) {
       for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
     });
   }

@@ -20,17 +20,6 @@
 namespace hs::test {
 namespace {
 
-// Calls body(row, how) for each row and type that it has on the CPU, but f64.
-template <class Body>
-void for_each_run(const Body& body) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    for (const OpCase& row : op_table()) {
-      const RowRun how = run_on(Device::cpu, dtype);
-      if (dtype == DType::f32 || row.half) guard_row(row, how, [&] { body(row, how); });
-    }
-  }
-}
-
 void check_drawn(const OpCase& row, const RowRun& how) {
   const Reference reference = reference_of(row, how);
   for_each_variant(row, how, [&](const std::string& description) {
@@ -106,7 +95,7 @@ TEST_CASE("the f64 run of every row equals its definition, written as plain loop
 TEST_CASE("every variant is within tolerance of the f64 reference, in every type") {
   const Poisoned poisoned;
   int runs = 0;
-  for_each_run([&](const OpCase& row, const RowRun& how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
     const Reference reference = reference_of(row, how);
     for_each_variant(row, how, [&](const std::string& description) {
       ++runs;
@@ -120,7 +109,7 @@ TEST_CASE("gradients that nobody wants and biases that are missing: every combin
   const Poisoned poisoned;
   set_threads(1);
   int runs = 0;
-  for_each_run([&](const OpCase& row, const RowRun& how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
     if (row.flops <= 1e5) runs += check_combinations(row, how);  // larger rows add nothing to this
   });
   set_threads(0);
@@ -141,20 +130,20 @@ TEST_CASE("gradients are added to what the leaves hold") {
 
 TEST_CASE("on small integers every variant is exact, bit for bit" * doctest::skip(with_address_sanitizer)) {
   const Poisoned poisoned;
-  for_each_run([&](const OpCase& row, RowRun how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, RowRun how) {
     if (row.integers && row.f64) check_integers(row, how);
   });
 }
 
 TEST_CASE("under Autocast an op takes parameters in f32 where its other inputs have 16 bits") {
-  for_each_run([](const OpCase& row, RowRun how) {
+  for_each_run(Device::cpu, [](const OpCase& row, RowRun how) {
     how.autocast = how.dtype;
     if (how.dtype == DType::bf16 && row.differentiable) run_row(row, how);
   });
 }
 
 TEST_CASE("one, two and five threads give the same bits" * doctest::skip(with_address_sanitizer)) {
-  for_each_run([&](const OpCase& row, const RowRun& how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
     const ThreadScope default_afterwards;
     for_each_variant(row, how, [&](const std::string& description) {
       set_threads(1);
@@ -173,7 +162,7 @@ TEST_CASE("one, two and five threads give the same bits" * doctest::skip(with_ad
 
 TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradients" *
           doctest::skip(with_address_sanitizer)) {
-  for_each_run([&](const OpCase& row, const RowRun& how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
     if (row.nan || row.nan_in_place > 0) check_nan(row, how);
   });
 }
@@ -207,7 +196,7 @@ std::string list(const std::set<std::string>& names) {
 TEST_CASE("the table reaches every slot and every variant, on hardware or on emulated units" *
           doctest::skip(with_address_sanitizer)) {
   if (!is_whole_table()) return;
-  for_each_run([&](const OpCase& row, const RowRun& how) {
+  for_each_run(Device::cpu, [&](const OpCase& row, const RowRun& how) {
     for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
   });
   constexpr std::string_view suffix = "_emulated";
