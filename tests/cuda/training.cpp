@@ -10,6 +10,7 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/random.h"
+#include "kernels/examples/compare.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "models/train.h"
@@ -110,13 +111,9 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(squares / length);
 }
 
-// Written so that NaN fails.
 void check_losses(const Outcome& got, const Outcome& expected, double relative, double absolute = 0) {
-  REQUIRE(got.losses.size() == expected.losses.size());
-  for (size_t i = 0; i < got.losses.size(); ++i) {
-    CAPTURE(i);
-    CHECK_FALSE(!(std::fabs(got.losses[i] - expected.losses[i]) <= relative * expected.losses[i] + absolute));
-  }
+  const examples::Comparison result = examples::compare(got.losses, expected.losses, {relative, absolute, 0});
+  CHECK_MESSAGE(result.passed, result.summary);
 }
 
 }  // namespace

@@ -181,14 +181,9 @@ const std::vector<OptimizerConfig> configs = {
 void check_values(const ParameterArena& arena, const std::vector<Reference>& references,
                   std::vector<double> Reference::*which, double tolerance) {
   for (size_t p = 0; p < references.size(); ++p) {
-    const auto got = arena.parameters()[p].value->to_vector<float>();
-    int64_t wrong = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      const double expected = (references[p].*which)[i];
-      wrong += !(std::fabs(got[i] - expected) <= tolerance * std::fabs(expected));
-    }
-    CAPTURE(arena.parameters()[p].name);
-    CHECK(wrong == 0);
+    const NamedParameter& parameter = arena.parameters()[p];
+    const auto result = test::compare(test::to_numbers(*parameter.value), references[p].*which, {tolerance, 0, 0});
+    CHECK_MESSAGE(result.passed, parameter.name, ": ", result.summary);
   }
 }
 
