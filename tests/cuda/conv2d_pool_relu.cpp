@@ -93,7 +93,8 @@ TEST_CASE("the naive variant gives the CPU's integers for every shape, stride an
   }
 }
 
-TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, with the CPU's integers") {
+// Matrix products of several bands and tiles of channels are rows of the op table.
+TEST_CASE("the layers of mnist_cnn, mnist_cnn_large and resnet8 run the fast variants, with the CPU's integers") {
   const struct {
     Convolution c;
     DType dtype;
@@ -103,45 +104,23 @@ TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, wi
                 {{{1, 32, 32, 3}, 32}, DType::bf16, "mma_first_layer"},
                 {{{2, 13, 13, 32}, 64}, DType::f16, "mma"},
                 {{{1, 26, 26, 32}, 64}, DType::bf16, "mma"},
-                {{{1, 26, 26, 32}, 64}, DType::f16, "mma"}};
+                {{{1, 26, 26, 32}, 64}, DType::f16, "mma"},
+                {{{130, 3, 2, 16}, 16, {.kernel_h = 2, .kernel_w = 1}}, DType::f16, "mma"},  // two images in each part
+                {{{2, 6, 6, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 2}}, DType::f16, "mma"},
+                {{{3, 9, 8, 3}, 16, {.padding = 1}, false}, DType::f16, "mma_first_layer"},
+                {{{3, 8, 9, 16}, 32, {.stride = 2, .padding = 1}, false}, DType::f16, "mma"},
+                {{{2, 8, 8, 16}, 32, {.kernel_h = 1, .kernel_w = 1, .stride = 2}, false}, DType::f16, "mma"},
+                {{{9, 9, 8, 32}, 80, {.padding = 1}, false}, DType::f16, "mma"}};
   for (const auto& [c, dtype, variant] : layers) {
     CAPTURE(c.x.to_string());
+    const KernelSlot &forward = c.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_forward) : conv2d_forward,
+                     &backward = c.pools ? static_cast<KernelSlot&>(conv2d_pool_relu_backward) : conv2d_backward;
     const Results expected = run_on_cpu(c);
-    variants_that_ran(conv2d_pool_relu_forward), variants_that_ran(conv2d_pool_relu_backward);
+    variants_that_ran(forward), variants_that_ran(backward);
     const Results got = run(c, Device::cuda, dtype);
-    CHECK(variants_that_ran(conv2d_pool_relu_forward) == variant);
-    CHECK(variants_that_ran(conv2d_pool_relu_backward) == variant);
+    CHECK(variants_that_ran(forward) == variant);
+    CHECK(variants_that_ran(backward) == variant);
     check_equal(got, expected, dtype);
-  }
-}
-
-TEST_CASE("matrix products of several bands, tiles of channels and parts of the images give the CPU's integers") {
-  const Convolution shapes[] = {{{1, 7, 70, 16}, 16, {.kernel_h = 2, .kernel_w = 2}},   // long rows: bands of one
-                                {{1, 8, 45, 16}, 16, {.kernel_h = 3, .kernel_w = 2}},   // and a last band of fewer
-                                {{1, 5, 6, 48}, 80, {}},                                // channels for several blocks
-                                {{130, 3, 2, 16}, 16, {.kernel_h = 2, .kernel_w = 1}},  // two images in each part
-                                {{2, 6, 6, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 2}}};
-  for (const Convolution& c : shapes) {
-    CAPTURE(c.x.to_string());
-    const Results expected = run_on_cpu(c);
-    const Force mma("mma");
-    check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
-  }
-}
-
-TEST_CASE("convolutions of resnet8, without pooling, run on tensor cores, with the CPU's integers") {
-  const Convolution shapes[] = {{{3, 9, 8, 3}, 16, {.padding = 1}, false},
-                                {{3, 8, 9, 16}, 32, {.stride = 2, .padding = 1}, false},
-                                {{2, 8, 8, 16}, 32, {.kernel_h = 1, .kernel_w = 1, .stride = 2}, false},
-                                {{9, 9, 8, 32}, 80, {.padding = 1}, false}};
-  for (const Convolution& c : shapes) {
-    CAPTURE(c.x.to_string());
-    const Results expected = run_on_cpu(c);
-    variants_that_ran(conv2d_forward), variants_that_ran(conv2d_backward);
-    check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
-    const char* const variant = c.x[3] == 3 ? "mma_first_layer" : "mma";
-    CHECK(variants_that_ran(conv2d_forward) == variant);
-    CHECK(variants_that_ran(conv2d_backward) == variant);
   }
 }
 
