@@ -17,12 +17,10 @@ namespace hs::bench::cli {
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
 // Each that has a value is a member of the record's "config", under its own name ("--growth-interval" as
 // "growth_interval"), unless what follows its declaration says otherwise.
-class Flags {
+class Flags : NonCopyable {
  public:
   // command: the words of it that users type.
   explicit Flags(std::string command = "") : command_(std::move(command)) {}
-  Flags(const Flags&) = delete;
-  Flags& operator=(const Flags&) = delete;
 
   using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for an invalid value
   using Value = std::function<Json()>;

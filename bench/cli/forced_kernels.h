@@ -15,14 +15,12 @@ KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
 
 // Forces the variants, each SLOT=VARIANT, while it is alive. Throws what force_variant() throws, and Error (usage) if a
 // slot is given twice.
-class ForcedKernels {
+class ForcedKernels : NonCopyable {
  public:
   explicit ForcedKernels(std::vector<std::string> assignments);
   ~ForcedKernels();
   // Throws Error (usage) if a forced slot is not a key of `used`. `who`: what ran, for the message.
   void check_used(const std::map<std::string, std::string>& used, std::string_view who) const;
-  ForcedKernels(const ForcedKernels&) = delete;
-  ForcedKernels& operator=(const ForcedKernels&) = delete;
 
  private:
   const std::vector<std::string> assignments_;

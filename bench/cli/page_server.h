@@ -8,20 +8,19 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/json_file.h"
+#include "engine/non_copyable.h"
 
 namespace hs::bench::cli {
 
 // Serves one page over HTTP at an address of 127.0.0.1 that nobody can guess, from a thread of its own that sleeps
 // until it is asked. Whatever else is asked for does not exist (404). One connection is served at a time, for half a
 // second at most; a request that is too long or too slow ends with its connection.
-class PageServer {
+class PageServer : NonCopyable {
  public:
   // draw: makes the page of a record, in the thread, each time that it is asked for. port 0: a free one. Throws Error:
   // io (the port cannot be had), out_of_memory (the thread cannot be started).
   PageServer(int port, Json record, std::function<std::string(const Json&)> draw);
   ~PageServer() { stop(); }
-  PageServer(const PageServer&) = delete;
-  PageServer& operator=(const PageServer&) = delete;
 
   const std::string& address() const { return address_; }  // "http://127.0.0.1:PORT/TOKEN/"
   // What the page shows from now on. Once a second is often enough: is_due(). For one thread.

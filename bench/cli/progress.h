@@ -9,12 +9,10 @@
 namespace hs::bench::cli {
 
 // A line of stderr, redrawn in place on a terminal at most ten times a second. Writes nothing if quiet.
-class RedrawnLine {
+class RedrawnLine : NonCopyable {
  public:
   explicit RedrawnLine(bool quiet);
   ~RedrawnLine() { erase(); }
-  RedrawnLine(const RedrawnLine&) = delete;
-  RedrawnLine& operator=(const RedrawnLine&) = delete;
 
   bool is_due() const;
   void draw(std::string line);          // cut to the terminal's width

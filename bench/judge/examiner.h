@@ -8,6 +8,7 @@
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"
+#include "engine/non_copyable.h"
 
 namespace hs::bench::judge {
 
@@ -17,7 +18,7 @@ struct Refusal : std::runtime_error {
   std::string check;
 };
 
-class Examiner {
+class Examiner : NonCopyable {
  public:
   enum class Memory : bool { plain, guarded };  // guarded: every storage of the CPU lies between guard pages
   // plugin: a shared object, and what messages call it; "": the subject runs what the program itself has. Throws Error:
@@ -26,8 +27,6 @@ class Examiner {
   Examiner(const std::string& plugin, const std::string& shown, Memory memory, int threads,
            Device device = Device::cpu);
   ~Examiner();  // ends the process
-  Examiner(const Examiner&) = delete;
-  Examiner& operator=(const Examiner&) = delete;
 
   const Json& variants() const { return variants_; }       // that the plug-in has registered
   std::span<std::byte> memory() const { return memory_; }  // shared with the subject

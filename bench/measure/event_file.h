@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/non_copyable.h"
+
 namespace hs::bench::measure {
 
 struct Scalar {
@@ -17,13 +19,11 @@ struct Scalar {
   double value;
 };
 
-class EventFile {
+class EventFile : NonCopyable {
  public:
   // Makes the folder and a new file in it. Throws Error (io), as add() does.
   explicit EventFile(const std::filesystem::path& folder);
   ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
 
   // Points of the curves at this step, with the time of now; they are in the file at once.
   void add(int64_t step, const std::vector<Scalar>& scalars);

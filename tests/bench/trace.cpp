@@ -261,7 +261,7 @@ TEST_CASE("a trace beside other results, and a run that fails") {
 }
 
 // A connection to a page's port, from which a test reads until its end.
-class Visitor {
+class Visitor : NonCopyable {
  public:
   explicit Visitor(const std::string& page) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address = {};
@@ -272,8 +272,6 @@ class Visitor {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     REQUIRE(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
   }
-  Visitor(const Visitor&) = delete;
-  Visitor& operator=(const Visitor&) = delete;
   ~Visitor() { ::close(socket_); }
   void send(const std::string& text) const {
     static_cast<void>(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL));

@@ -56,8 +56,6 @@ Recorder* recorder = nullptr;
 struct Recorder : Observer {
   Recorder() : Observer(Event::work, Watch::this_thread) { recorder = this; }
   ~Recorder() override { recorder = nullptr; }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
 
   // A call of a kernel slot that is running.
   struct Call {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "engine/non_copyable.h"
 
 namespace hs::fuzz {
 
@@ -37,7 +38,7 @@ auto accepted(const Read& read, ExitCode refusal = ExitCode::bad_input) -> std::
 }
 
 // A folder in memory, for readers of files.
-class Scratch {
+class Scratch : NonCopyable {
  public:
   Scratch() {
     std::string pattern = "/dev/shm/halfstep-fuzz-XXXXXX";
@@ -45,8 +46,6 @@ class Scratch {
     folder_ = pattern;
   }
   ~Scratch() { std::filesystem::remove_all(folder_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
 
   std::filesystem::path operator/(const char* name) const { return folder_ / name; }
 

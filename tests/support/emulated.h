@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/error.h"
+#include "engine/non_copyable.h"
 
 namespace hs::test {
 
@@ -30,7 +31,7 @@ std::string device_error(const Call& call) {
 namespace hs::test {
 
 // Resets the emulator and silences its reports; at the end of the scope, restores its options and resets it again.
-class Emulator {
+class Emulator : NonCopyable {
  public:
   Emulator() {
     emulator::options().print = false;
@@ -40,8 +41,6 @@ class Emulator {
     emulator::options() = before_;
     emulator::reset();
   }
-  Emulator(const Emulator&) = delete;
-  Emulator& operator=(const Emulator&) = delete;
 
  private:
   emulator::Options before_ = emulator::options();

@@ -10,6 +10,8 @@
 #include <set>
 #include <string>
 
+#include "engine/non_copyable.h"
+
 namespace hs::test {
 
 // A place in memory if the system has one, for tests that write thousands of files.
@@ -18,7 +20,7 @@ inline std::filesystem::path fast_place() {
   return std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
 }
 
-class TemporaryFolder {
+class TemporaryFolder : NonCopyable {
  public:
   explicit TemporaryFolder(const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
     std::string pattern = (place / "halfstep-XXXXXX").string();
@@ -26,8 +28,6 @@ class TemporaryFolder {
     path = pattern;
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   std::filesystem::path operator/(const std::string& name) const { return path / name; }
 
