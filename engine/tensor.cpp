@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "engine/autograd.h"
 #include "engine/check.h"
@@ -39,10 +41,8 @@ int64_t Shape::back() const {
   return dims_[rank_ - 1];
 }
 
-int64_t Shape::size() const {
-  int64_t product = 1;
-  for (int axis = 0; axis < rank_; ++axis) product *= dims_[axis];
-  return product;
+int64_t Shape::size(int first, int last) const {
+  return std::accumulate(dims_ + first, dims_ + last, int64_t{1}, std::multiplies());
 }
 
 std::string Shape::to_string() const {

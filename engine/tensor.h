@@ -58,7 +58,9 @@ class Shape {  // the dimensions of a tensor, outermost first
   int rank() const { return rank_; }                          // number of dimensions
   int64_t operator[](int axis) const { return dims_[axis]; }  // REQUIRES: 0 <= axis < rank()
   int64_t back() const;                                       // the innermost dimension; throws if there is none
-  int64_t size() const;                                       // product of the dimensions
+  int64_t size() const { return size(0, rank_); }             // product of the dimensions
+  int64_t size(int first, int last) const;                    // of the dimensions from `first` to `last` - 1
+  int64_t rows() const { return size(0, rank_ - 1); }         // of all but the innermost; REQUIRES: rank() > 0
   // The same with another innermost dimension. REQUIRES: rank() > 0
   Shape with_back(int64_t dim) const;
   std::string to_string() const;  // "(64, 10)"

@@ -14,9 +14,7 @@ namespace hs {
 Tensor flatten(const Tensor& x) {
   const Shape& shape = x.shape();
   check(shape.rank() > 0, "flatten: x is {}, expected (N, ...)", shape);
-  int64_t rest = 1;
-  for (int axis = 1; axis < shape.rank(); ++axis) rest *= shape[axis];
-  return x.reshape({shape[0], rest});
+  return x.reshape({shape[0], shape.size(1, shape.rank())});
 }
 
 double normal_number(double deviation, uint32_t bits0, uint32_t bits1) {

@@ -85,8 +85,7 @@ void scale_cpu(const ScaleForward& call) {
 }
 
 void bias_add_cpu(const BiasAddForward& call) {
-  const int64_t C = call.x.shape().back();
-  const int64_t rows = C ? call.x.size() / C : 0;
+  const int64_t C = call.x.shape().back(), rows = call.x.shape().rows();
   const auto add = [](auto value, auto bias_value) { return value + bias_value; };
   for_float_type(call.x.dtype(), [&]<class T>() {
     const T* in = call.x.data<T>();

@@ -95,8 +95,7 @@ int64_t column_sum_workspace(const ColumnSum& call) {
 }
 
 void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
-  const int64_t C = call.x.shape().back();
-  const int64_t rows = C ? call.x.size() / C : 0;
+  const int64_t C = call.x.shape().back(), rows = call.x.shape().rows();
   const int64_t rows_per_group = (rows + row_groups - 1) / row_groups;
   double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
   for_float_type(call.x.dtype(), [&]<class T>() {

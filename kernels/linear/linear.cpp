@@ -12,9 +12,7 @@ namespace {
 // x as a matrix of rows of its last dimension, without history; shares storage.
 Tensor as_rows(const Tensor& x) {
   if (x.shape().rank() == 2) return x.detach();
-  int64_t rows = 1;
-  for (int axis = 0; axis + 1 < x.shape().rank(); ++axis) rows *= x.shape()[axis];
-  return x.detach().reshape({rows, x.shape().back()});
+  return x.detach().reshape({x.shape().rows(), x.shape().back()});
 }
 
 // Empty if no kernel computes all of them faster than one after the other.
