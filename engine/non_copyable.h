@@ -3,7 +3,7 @@
 
 namespace hs {
 
-class NonCopyable {
+class NonCopyable {  // see the head of this file
  public:
   NonCopyable(const NonCopyable&) = delete;
   NonCopyable& operator=(const NonCopyable&) = delete;

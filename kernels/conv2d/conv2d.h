@@ -54,7 +54,8 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
 
-// An undefined dx, dweight or dbias is not computed. `accumulate`: adds to the old dweight and dbias.
+// x and weight as in conv2d(), dy the gradient of its result. An undefined dx, dweight or dbias is not computed.
+// `accumulate`: adds to the old dweight and dbias.
 struct Conv2dBackward {
   const Tensor& x;
   const Tensor& weight;

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 
+#include "engine/cpu_features.h"
 #include "engine/float16.h"
 #include "engine/non_copyable.h"
 
@@ -152,8 +154,23 @@ bool tiles_multiply() {
   return same;
 }
 
+#if defined(__x86_64__)
+
 // Whether the "amx" variants may run: cpu_features().amx_bf16, and the first call found that the tiles multiply
 // correctly. If they do not, stderr says so once.
-bool is_usable();
+inline bool is_usable() {
+  static const bool usable = [] {
+    if (!cpu_features().amx_bf16) return false;
+    if (tiles_multiply<HardwareTiles>()) return true;
+    std::fputs(
+        "halfstep: WARNING: the AMX tiles of this machine give wrong products and are not used; HALFSTEP_ISA="
+        "avx512_bf16 switches them off without this test\n",
+        stderr);
+    return false;
+  }();
+  return usable;
+}
+
+#endif
 
 }  // namespace hs::amx
