@@ -72,31 +72,25 @@ constexpr Stroke strokes[] = {
 };
 // clang-format on
 
-class Random {
- public:
-  explicit Random(const RandomStream& stream) : numbers_(stream) {}
-  uint32_t bits() { return numbers_.next(); }
-  float uniform(float low, float high) { return low + (high - low) * to_unit_float(bits()); }
-
- private:
-  RandomSequence numbers_;
-};
+float uniform(RandomSequence& random, float low, float high) {
+  return low + (high - low) * to_unit_float(random.next());
+}
 
 // One handwriting: from the box of the strokes to pixels.
 class Hand {
  public:
-  explicit Hand(Random& random) {
-    for (float& bend : bends_) bend = random.uniform(-0.7f, 0.7f);
+  explicit Hand(RandomSequence& random) {
+    for (float& bend : bends_) bend = uniform(random, -0.7f, 0.7f);
     // Rational points of the circle: cos and sin of twice the angle whose tangent is `half`. At most 20 degrees.
-    const float half = random.uniform(-0.175f, 0.175f);
+    const float half = uniform(random, -0.175f, 0.175f);
     const float cosine = (1 - half * half) / (1 + half * half);
     const float sine = 2 * half / (1 + half * half);
-    const float width = random.uniform(12.0f, 20.0f);
-    const float height = random.uniform(15.0f, 20.0f);
-    const float shear = random.uniform(-0.35f, 0.15f) * height;  // most people lean to the right
+    const float width = uniform(random, 12.0f, 20.0f);
+    const float height = uniform(random, 15.0f, 20.0f);
+    const float shear = uniform(random, -0.35f, 0.15f) * height;  // most people lean to the right
     right_ = {cosine * width, sine * width};
     down_ = {cosine * shear - sine * height, sine * shear + cosine * height};
-    middle_ = {14 + random.uniform(-2.0f, 2.0f), 14 + random.uniform(-2.0f, 2.0f)};
+    middle_ = {14 + uniform(random, -2.0f, 2.0f), 14 + uniform(random, -2.0f, 2.0f)};
   }
 
   // A smooth bend first, which keeps strokes joined that were joined, then an affine map.
@@ -136,9 +130,9 @@ void draw_segment(Ink& ink, Point from, Point to, float radius) {
 }
 
 // `wobble` moves the two inner control points and leaves the ends, where strokes join.
-void draw_stroke(Ink& ink, const Stroke& stroke, const Hand& hand, float radius, Random& random) {
+void draw_stroke(Ink& ink, const Stroke& stroke, const Hand& hand, float radius, RandomSequence& random) {
   constexpr int segments = 8;
-  const auto wobble = [&] { return Point{random.uniform(-0.1f, 0.1f), random.uniform(-0.1f, 0.1f)}; };
+  const auto wobble = [&] { return Point{uniform(random, -0.1f, 0.1f), uniform(random, -0.1f, 0.1f)}; };
   const Point pull_from = stroke.pull_from + wobble();
   const Point pull_to = stroke.pull_to + wobble();
   Point previous = hand(stroke.from);
@@ -158,12 +152,12 @@ void draw_stroke(Ink& ink, const Stroke& stroke, const Hand& hand, float radius,
 int32_t synthetic_digit(uint64_t seed, int64_t index, std::span<uint8_t> pixels) {
   check(pixels.size() == side * side && index >= 0 && index < int64_t{1} << 24, "synthetic_digit: {} pixels, index {}",
         pixels.size(), index);
-  Random random({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = static_cast<uint32_t>(index)});
-  const int digit = static_cast<int>(random.bits() % 10);
-  const uint32_t options = random.bits();
+  RandomSequence random({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = static_cast<uint32_t>(index)});
+  const int digit = static_cast<int>(random.next() % 10);
+  const uint32_t options = random.next();
   const Hand hand(random);
-  const float radius = random.uniform(0.7f, 1.9f);
-  const float strength = random.uniform(190.0f, 255.0f);
+  const float radius = uniform(random, 0.7f, 1.9f);
+  const float strength = uniform(random, 190.0f, 255.0f);
 
   Ink ink{};
   for (size_t i = 0; i < std::size(strokes); ++i) {
@@ -171,7 +165,7 @@ int32_t synthetic_digit(uint64_t seed, int64_t index, std::span<uint8_t> pixels)
     if (strokes[i].digit == digit && drawn) draw_stroke(ink, strokes[i], hand, radius, random);
   }
   for (size_t i = 0; i < ink.size(); i += 4) {
-    const uint32_t noise = random.bits();  // one byte per pixel
+    const uint32_t noise = random.next();  // one byte per pixel
     for (size_t j = i; j < i + 4; ++j) {
       const float grain = static_cast<float>(noise >> (8 * (j - i)) & 0xff) * (40.0f / 255.0f) - 20.0f;
       pixels[j] = static_cast<uint8_t>(std::clamp(strength * ink[j] + grain, 0.0f, 255.0f));
