@@ -45,20 +45,13 @@ class Content {
   uint64_t stored_bytes() const { return file_.size(); }
 
   // Returns fewer than `count` bytes only at the end. gzip data ends only when the checksum of each member is right.
-  // gzread() gets the same pieces however the bytes are asked for: it may report what is wrong ahead of them early.
   size_t read(uint8_t* to, size_t count) {
+    constexpr size_t most = 1 << 13;  // zlib then always fills its own buffer: what is wrong in it is reported as early
     size_t done = 0;
     while (done < count) {
-      if (begin_ == end_) {
-        begin_ = 0;
-        end_ = static_cast<size_t>(
-            std::max(0, gzread(stream_.get(), piece_.data(), static_cast<unsigned>(piece_.size()))));
-        if (end_ == 0) break;
-      }
-      const size_t some = std::min(count - done, end_ - begin_);
-      std::copy_n(piece_.data() + begin_, some, to + done);
-      begin_ += some;
-      done += some;
+      const int got = gzread(stream_.get(), to + done, static_cast<unsigned>(std::min(count - done, most)));
+      if (got <= 0) break;
+      done += static_cast<size_t>(got);
     }
     if (done < count) check_stream();
     return done;
@@ -85,8 +78,6 @@ class Content {
 
   InputFile file_;
   std::unique_ptr<gzFile_s, Close> stream_;
-  std::array<uint8_t, 1 << 14> piece_;
-  size_t begin_ = 0, end_ = 0;  // of the bytes of it that are left
 };
 
 struct Header {
