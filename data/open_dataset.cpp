@@ -45,6 +45,12 @@ bool is_there(const fs::path& path) {
   return status.type() != fs::file_type::not_found;
 }
 
+// The first of these paths that exists.
+fs::path first_there(const std::vector<fs::path>& paths) {
+  const auto first = std::ranges::find_if(paths, is_there);
+  return first == paths.end() ? fs::path() : *first;
+}
+
 // The four files of MNIST, and of every set that is published like it: train-images-idx3-ubyte,
 // train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, in this order; also spelled with .idx, and
 // with the suffix .gz.
@@ -52,8 +58,6 @@ struct IdxPlace {
   fs::path folder;
   std::array<fs::path, 4> files;     // empty: missing
   std::array<std::string, 4> names;  // the first spelling
-
-  bool nothing() const { return files == std::array<fs::path, 4>{}; }
 };
 IdxPlace look_for_idx(const fs::path& folder) {
   constexpr std::array<const char*, 4> names = {"train-images{}idx3-ubyte", "train-labels{}idx1-ubyte",
@@ -62,33 +66,28 @@ IdxPlace look_for_idx(const fs::path& folder) {
   for (size_t i = 0; i < names.size(); ++i) {
     const auto spelled = [&](const char* separator) { return fmt::format(fmt::runtime(names[i]), separator); };
     place.names[i] = spelled("-");
-    for (const std::string& name : {spelled("-"), spelled("."), spelled("-") + ".gz", spelled(".") + ".gz"}) {
-      if (place.files[i].empty() && is_there(folder / name)) place.files[i] = folder / name;
-    }
+    place.files[i] = first_there({folder / spelled("-"), folder / spelled("."), folder / (spelled("-") + ".gz"),
+                                  folder / (spelled(".") + ".gz")});
   }
   return place;
 }
 
-struct KnownSet {
-  SetIdentity set;
-  int classes = 10;  // of those with images
-};
 // Scales are those of the training images, and names of classes those of the pages that publish the sets.
-const std::vector<KnownSet>& known_sets() {
-  static const std::vector<KnownSet> sets = {
-      {{"mnist", PixelScale{0.1307f, 0.3081f}}},
-      {{"fashion_mnist",
-        PixelScale{0.2860f, 0.3530f},
-        {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"}}},
-      {{"cifar10",
-        cifar10_scale,
-        {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}}},
-      {{"tinyshakespeare", default_pixel_scale}}};
+const std::vector<SetIdentity>& known_sets() {
+  static const std::vector<SetIdentity> sets = {
+      {"mnist", PixelScale{0.1307f, 0.3081f}},
+      {"fashion_mnist",
+       PixelScale{0.2860f, 0.3530f},
+       {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"}},
+      {"cifar10",
+       cifar10_scale,
+       {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}},
+      {"tinyshakespeare", default_pixel_scale}};
   return sets;
 }
 
-const KnownSet* find_known(const std::string& name) {
-  const auto known = std::ranges::find(known_sets(), name, [](const KnownSet& each) { return each.set.name; });
+const SetIdentity* find_known(const std::string& name) {
+  const auto known = std::ranges::find(known_sets(), name, &SetIdentity::name);
   return known == known_sets().end() ? nullptr : &*known;
 }
 
@@ -97,14 +96,6 @@ SetIdentity identity_of(const fs::path& path) {
   std::error_code ignored;
   if (last.filename() == "." || last.filename() == "..") last = fs::canonical(last, ignored);
   return {printable(last.filename())};
-}
-
-// The first of these paths that exists.
-fs::path first_there(const std::vector<fs::path>& paths) {
-  for (const fs::path& path : paths) {
-    if (is_there(path)) return path;
-  }
-  return {};
 }
 
 fs::path shards_there(const fs::path& prefix) { return has_shards(prefix) ? prefix : fs::path(); }
@@ -162,17 +153,16 @@ FoundDataset find_in_folder(const fs::path& folder) {
   return all.front();
 }
 
-FoundDataset find_named(const KnownSet& known) {
-  const std::string& name = known.set.name;
-  for (const fs::path& folder : default_places(name)) {
-    if (!is_there(folder)) continue;
-    FoundDataset found = find_in_folder(folder);
-    found.set = known.set;
-    found.is_named = true;
-    return found;
+FoundDataset find_named(const SetIdentity& known) {
+  const fs::path folder = first_there(default_places(known.name));
+  if (folder.empty()) {
+    fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", known.name,
+         usual_places_text(known.name), known.name);
   }
-  fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", name,
-       usual_places_text(name), name);
+  FoundDataset found = find_in_folder(folder);
+  found.set = known;
+  found.is_named = true;
+  return found;
 }
 
 // Of all pixels, rounded to the four digits that are usual; of more than 64 MiB of them, of samples at even distances.
@@ -207,9 +197,9 @@ void check_complete(const IdxPlace& place, size_t from, size_t to) {
        printable(place.folder), fmt::join(missing, ", "));
 }
 
-// That of a set known by name, otherwise one more than the largest label in either split.
+// 10 of a set known by name, otherwise one more than the largest label in either split.
 int classes_of(const IdxPlace& place, const FoundDataset& found) {
-  if (found.is_named) return find_known(found.set.name)->classes;
+  if (found.is_named) return 10;
   int32_t largest = 0;
   for (const size_t file : {1, 3}) {
     if (place.files[file].empty()) continue;
@@ -306,7 +296,7 @@ const std::vector<std::string>& dataset_names() {
 
 FoundDataset find_dataset(const std::string& name_or_path) {
   if (name_or_path == "synthetic") return {DataFormat::generated, {"synthetic digits"}, {}, {}, true};
-  if (const KnownSet* known = find_known(name_or_path)) return find_named(*known);
+  if (const SetIdentity* known = find_known(name_or_path)) return find_named(*known);
 
   const fs::path path = name_or_path;
   std::error_code ignored;
@@ -328,9 +318,9 @@ FoundDataset find_dataset(const std::string& name_or_path) {
 FoundDataset find_digits() {
   for (const fs::path& folder : default_places("mnist")) {
     const IdxPlace place = look_for_idx(folder);
-    if (place.nothing()) continue;
+    if (std::ranges::all_of(place.files, &fs::path::empty)) continue;
     check_complete(place, 0, 4);
-    return {DataFormat::idx, find_known("mnist")->set, folder, folder, true};
+    return {DataFormat::idx, *find_known("mnist"), folder, folder, true};
   }
   return find_dataset("synthetic");
 }
@@ -347,7 +337,7 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
   // These say their scale themselves, or have none.
   constexpr DataFormat with_scale[] = {DataFormat::record, DataFormat::cifar10, DataFormat::text,
                                        DataFormat::generated};
-  const SetIdentity& set = found.format == DataFormat::cifar10 ? find_known("cifar10")->set : found.set;
+  const SetIdentity& set = found.format == DataFormat::cifar10 ? *find_known("cifar10") : found.set;
   const bool knows_scale = set.scale || std::ranges::count(with_scale, found.format) > 0;
   auto source = open_format(found, part, knows_scale ? limit : 0);
   PixelScale scale = source->info().scale;
