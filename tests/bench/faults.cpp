@@ -139,7 +139,7 @@ TEST_CASE("a signal ends every command that takes long, and leaves nothing behin
     const Stop& stop = stops[row++ % std::size(stops)];
     check_fault({.line = line,
                  .code = stop.code,
-                 .part = std::string(stop.line) + (line == endless ? "after step " : ""),
+                 .part = std::string(stop.line) + (line == endless ? "after " : ""),
                  .prepare = sent_after(1, {stop.signal}),
                  .megabytes = 8000});
   }
