@@ -21,12 +21,14 @@ TEST_CASE("toy: loss scaling") {
   CHECK(different_bits == 0);
 
   LossScale toy{65536, 3};
-  float state[3] = {65536, 0, 0};
-  const hs::GradScalerConfig config{.enabled = true, .growth_interval = 3};
+  float state[3] = {65536, 0, 0}, rates[hs::step_rates] = {};
+  int32_t steps = 0;
+  const hs::StepRule rule{0.9f, 0.999f, 0, {}, {.enabled = true, .growth_interval = 3}};
   for (int step = 0; step < 200; ++step) {
     const bool finite = step % 7 > 1 && (step < 20 || step > 60);  // up, down to the smallest scale, and up again
     toy.update(finite);
-    hs::update_scale(config, finite, state);
+    const float measured[] = {1, finite ? 0.0f : 1.0f};
+    hs::begin_step_on(rule, {measured, nullptr, state, &steps, rates, nullptr});
     CHECK(toy.scale == state[0]);
     CHECK(static_cast<float>(toy.finite_steps) == state[1]);
     CHECK(static_cast<float>(toy.skipped) == state[2]);
