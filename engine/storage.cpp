@@ -71,10 +71,10 @@ class Allocator {
 
   void* allocate(MemoryPool& pool, size_t bytes, MemoryPurpose purpose) {
     const std::lock_guard lock(mutex_);
+    if (limit_ != 0 && stats_.live + bytes > limit_) fail_out_of_memory(bytes);
     const size_t block = caching ? bucket_size(bytes) : bytes;
-    const bool may = limit_ == 0 || stats_.live + bytes <= limit_;
-    void* data = may ? take(pool, block) : nullptr;
-    if (!data && may) data = allocate_new(block);
+    void* data = take(pool, block);
+    if (!data) data = allocate_new(block);
     if (!data) fail_out_of_memory(bytes);
     count_made(bytes, purpose);
     return data;
