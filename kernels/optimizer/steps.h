@@ -367,7 +367,7 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& 
     rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
     if (rule.clip > 0 && norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
   }
-  if (rule.scaler.enabled && !is_unusual) update_scale(rule.scaler, finite, scaler);  // it makes no outliers
+  if (rule.scaler.enabled && !is_unusual) update_scale(rule.scaler, finite, scaler);  // an outlier is not its fault
 }
 
 }  // namespace hs
