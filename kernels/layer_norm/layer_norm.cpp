@@ -20,7 +20,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
   Tensor y = Tensor::empty(x.shape(), type.value_or(x.dtype()), x.device());
   check(is_float_or_narrower(x, y), "layer_norm: x is {}, and {} is asked for; expected x's type, or of f32 16 bits", x,
         name(y.dtype()));
-  Tensor rows = Tensor::empty({x.size() / x.shape().back(), 2}, of_rows, x.device());
+  Tensor rows = Tensor::empty({x.shape().rows(), 2}, of_rows, x.device());
   layer_norm_forward({x, scale, shift, epsilon, rows, y});
   return record("layer_norm", y, {x, scale, shift},
                 [x = x.saved(), scale = scale.saved(), rows = rows.saved(), needs_x = x.requires_grad(),
