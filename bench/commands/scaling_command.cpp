@@ -7,7 +7,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "bench/measure/timed_case.h"
 #include "data/memory_source.h"
 #include "engine/random.h"
 
@@ -124,7 +123,7 @@ class ScalingCommand : public RecordingCommand {
     const Clock::time_point begin = Clock::now();
     while (static_cast<int64_t>(seconds.size()) < rounds_ || seconds_since(begin) < seconds_) {
       cli::check_signals("while measuring; no results were written");
-      seconds.push_back(measure::seconds_of(device, [&] {
+      seconds.push_back(seconds_on(device, [&] {
         if (sizes.samples == 0) step.run(batches);
         for (int64_t i = 0; i < steps; ++i) step.run(measure::next_batches(loader, accumulate));
       }));

@@ -76,7 +76,7 @@ double peak_flops_of_gemm(Device device) {
   const Tensor a = Tensor::zeros({side, side}, DType::f16, device), b = a.clone();
   double best = 0;
   for (int round = 0; round < 5; ++round) {
-    const double seconds = seconds_of(device, [&] { static_cast<void>(matmul(a, b)); });
+    const double seconds = seconds_on(device, [&] { static_cast<void>(matmul(a, b)); });
     best = std::max(best, 2.0 * side * side * side / seconds);
   }
   return best;
@@ -132,12 +132,12 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
       const cli::ForcedKernels forced({timing.slot + "=" + one.variant});
       if (flush) {
         (*flush)();
-        one.cold.push_back(seconds_of(device, seen.again));
+        one.cold.push_back(seconds_on(device, seen.again));
       }
       if (calls[i] == 0) {
-        calls[i] = std::clamp<int64_t>(static_cast<int64_t>(2e-3 / seconds_of(device, seen.again)), 1, 1000);
+        calls[i] = std::clamp<int64_t>(static_cast<int64_t>(2e-3 / seconds_on(device, seen.again)), 1, 1000);
       }
-      const double warm = seconds_of(device, [&] {
+      const double warm = seconds_on(device, [&] {
         for (int64_t n = 0; n < calls[i]; ++n) seen.again();
       });
       one.warm.push_back(warm / static_cast<double>(calls[i]));
@@ -202,7 +202,7 @@ Peaks measure_peaks(Device device) {
   const Tensor from = Tensor::zeros({flush_bytes / 4}, DType::f32, device);
   Tensor to = from.empty_like();
   for (int round = 0; round < 5; ++round) {
-    const double seconds = seconds_of(device, [&] { cast_forward({from, to}); });  // f32 to f32: a copy, on all threads
+    const double seconds = seconds_on(device, [&] { cast_forward({from, to}); });  // f32 to f32: a copy, on all threads
     peaks.bytes = std::max(peaks.bytes, 2.0 * flush_bytes / seconds);
   }
   return peaks;

@@ -6,7 +6,6 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/one_step.h"
-#include "bench/measure/timed_case.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -116,7 +115,7 @@ AccumulationCost measure_accumulation(const Experiment& what, const SampleSource
     const MemorySource set = repeated(samples, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
     const std::vector<Batch> inputs(static_cast<size_t>(count), loader.next());
-    return 1e3 * seconds_of(what.device, [&] { step.run(inputs); });
+    return 1e3 * seconds_on(what.device, [&] { step.run(inputs); });
   };
   std::vector<double> accumulated, one_batch;
   for (int64_t r = 0; r <= repeats; ++r) {

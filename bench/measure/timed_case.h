@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/cli/clock.h"
 #include "engine/kernel.h"
 #include "kernels/examples/op_table.h"
 
@@ -42,16 +41,6 @@ void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType
 
 // Whether results of this tensor are compared: not positions that pooling saves, where rounding can create ties.
 bool is_measured(const Tensor& tensor);
-
-// The seconds of the work, with what the device does of it. Nothing else is left for the device to do before.
-template <class Work>
-double seconds_of(Device device, const Work& work) {
-  runtime(device).synchronize();
-  const Clock::time_point start = Clock::now();
-  work();
-  runtime(device).synchronize();
-  return seconds_since(start);
-}
 
 // A tensor that a call wrote: its index among the call's tensors, and its values.
 struct Output {
