@@ -12,7 +12,6 @@
 #include "engine/device.h"
 #include "engine/module.h"
 #include "kernels/augment/augment.h"
-#include "kernels/optimizer/grad_scaler.h"
 #include "kernels/optimizer/optimizer.h"
 #include "models/cadence.h"
 #include "models/gradient_sum.h"

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "engine/module.h"
-#include "kernels/optimizer/grad_scaler.h"
 #include "kernels/optimizer/optimizer.h"
 
 namespace hs {

@@ -1,6 +1,7 @@
-// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB, Muon, schedule-free AdamW. A step is one fused kernel over
-// the parameter arena. Values that change from step to step (the number of steps, the learning rate) are on the device,
-// because a captured step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
+// Optimizers, and the scaling of the loss: SGD with momentum, Adam, AdamW, LARS, LAMB, Muon, schedule-free AdamW. A
+// step is one fused kernel over the parameter arena. Values that change from step to step (the number of steps, the
+// learning rate) are on the device, because a captured step replays with the same host values. Formulas follow
+// PyTorch's, so that runs can be compared:
 //   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v;  Nesterov: w -= lr*(g + momentum*v)
 //          (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013)
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
@@ -32,7 +33,6 @@
 #include <string>
 
 #include "engine/module.h"
-#include "kernels/optimizer/grad_scaler.h"
 #include "kernels/optimizer/schedule.h"
 
 namespace hs {
@@ -57,6 +57,42 @@ struct OptimizerConfig {
   float average_decay = 0;
   float statistics_momentum = 0.1f;  // the weight of a step's mean in statistics (Module::add_statistic); PyTorch's
   Schedule schedule = {};            // of the learning rate
+};
+
+// Dynamic loss scaling for f16, where gradients below 6e-8 become zero: the loss, and with it every gradient, is
+// multiplied by a large scale, which the optimizer divides out again in f32. If a gradient overflows, the step is
+// skipped and the scale halved; after a while without overflow it is doubled. (Micikevicius et al., "Mixed precision
+// training", ICLR 2018; the rule and its constants are those of PyTorch's GradScaler.) All factors are powers of two,
+// so multiplying and dividing by the scale is exact.
+struct GradScalerConfig {
+  bool enabled = false;            // false: the scale stays 1
+  float initial = 65536;           // the scale of the first step
+  float growth = 2;                // factor on the scale after growth_interval finite steps
+  float backoff = 0.5f;            // factor on the scale after a step that was not finite
+  float smallest = 1;              // lower bound of the scale
+  float largest = 4294967296.0f;   // gradients that are all zero must not drive it to infinity
+  int32_t growth_interval = 2000;  // finite steps before it grows
+};
+
+// The loss scale of one run; not thread safe. Its state is on the device, so no step waits for the host and a captured
+// step can contain it. If disabled, the scale stays 1 and nothing else differs: skipped steps (clipping causes some
+// too) are still counted.
+class GradScaler {
+ public:
+  GradScaler(const GradScalerConfig& config, Device device);  // creates state() on the device
+
+  // dL/dL for a loss that is a fraction `weight` of the step (by samples): scale * weight, f32 scalar.
+  Tensor loss_gradient(float weight);
+
+  const GradScalerConfig& config() const { return config_; }  // the settings
+  Tensor& state() { return state_; }  // (3) f32: the scale, finite steps since it last changed, steps skipped
+  // These wait for the device.
+  double scale() const { return state_.slice(0, {}).item(); }
+  int64_t skipped() const { return static_cast<int64_t>(state_.slice(2, {}).item()); }  // number of steps so far
+
+ private:
+  GradScalerConfig config_;
+  Tensor state_;
 };
 
 struct StepLog;

@@ -9,9 +9,7 @@
 #include "engine/autograd.h"
 #include "engine/host_device.h"
 #include "engine/kernel.h"
-#include "engine/tensor.h"
-#include "kernels/optimizer/grad_scaler.h"
-#include "kernels/optimizer/schedule.h"
+#include "kernels/optimizer/optimizer.h"
 
 namespace hs {
 

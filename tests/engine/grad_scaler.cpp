@@ -13,7 +13,6 @@
 #include "engine/random.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/compare.h"
-#include "kernels/optimizer/grad_scaler.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 #include "kernels/reduce/reduce.h"
