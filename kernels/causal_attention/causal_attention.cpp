@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "engine/check.h"
-#include "kernels/cast/cast.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hs {
 

@@ -5,17 +5,15 @@
 #include <algorithm>
 
 #include "engine/check.h"
-#include "kernels/cast/cast.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/relu/relu.h"
 
 namespace hs {
 
 Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   check(x.shape().rank() == 4 && weight.shape().rank() == 2,
-        "conv2d: x is {} and weight {}, expected (N, H, W, C) and "
-        "(KH*KW*C, OC)",
-        x.shape(), weight.shape());
+        "conv2d: x is {} and weight {}, expected (N, H, W, C) and (KH*KW*C, OC)", x.shape(), weight.shape());
   check(options.kernel_h > 0 && options.kernel_w > 0 && options.stride > 0 && options.padding >= 0,
         "conv2d: kernel {}x{}, stride {}, padding {}: expected positive sizes and a padding of 0 or more",
         options.kernel_h, options.kernel_w, options.stride, options.padding);
@@ -159,23 +157,11 @@ void add_dweight(const Conv2dBackward& call, Tensor& workspace) {
   std::copy_n(sums, s.K() * s.OC, dweight);
 }
 
-template <class T>
-void add_dbias(const Conv2dBackward& call) {
-  const Conv2dSizes& s = call.sizes;
-  const T* dy = call.dy.data<T>();
-  T* dbias = call.dbias.mutable_data<T>();
-  for (int64_t oc = 0; oc < s.OC; ++oc) {
-    double sum = call.accumulate ? dbias[oc] : 0;
-    for (int64_t pixel = 0; pixel < s.N * s.OH * s.OW; ++pixel) sum += dy[pixel * s.OC + oc];
-    dbias[oc] = static_cast<T>(sum);
-  }
-}
-
 void backward_naive(const Conv2dBackward& call, Tensor& workspace) {
+  if (call.dbias.defined()) column_sum({call.dy, call.accumulate, call.dbias});
   for_f32_or_f64(call.x.dtype(), [&]<class T>() {
     if (call.dx.defined()) add_dx<T>(call);
     if (call.dweight.defined()) add_dweight<T>(call, workspace);
-    if (call.dbias.defined()) add_dbias<T>(call);
   });
 }
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "kernels/cast/cast.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
 
@@ -56,7 +56,7 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
 
 Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options,
                         const DropoutRule& dropped) {
-  const bool fuses = ambient().fuse && conv2d_pool_relu_forward.exists_on(x.device()) && !is_forced();
+  const bool fuses = conv2d_pool_relu_forward.exists_on(x.device()) && !is_forced();
   const bool drops = fuses && dropped.rate > 0 && x.device() == Device::cuda && !dropout_mask.is_forced();
   Tensor y = drops ? fused(x, weight, bias, options, &dropped) : Tensor();
   if (y.defined()) return y;

@@ -10,7 +10,7 @@
 namespace hs {
 
 // x (N, H, W, C) -> (N, OH / 2, OW / 2, OC), sizes as in conv2d.h; windows of 2 x 2, rows and columns that fill none
-// are left out. One kernel if ambient().fuse, one supports the call and is faster, and no variant of the three ops is
+// are left out. One kernel if one supports the call and is faster, and no variant of the three ops is
 // forced; otherwise the three ops. Both add products in their own order, so they agree within rounding. Throws as the
 // three ops do.
 //

@@ -2,7 +2,6 @@
 
 #include "engine/check.h"
 #include "engine/slots.h"
-#include "kernels/cast/cast.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hs {

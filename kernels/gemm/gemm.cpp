@@ -34,7 +34,7 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
   const GradientMode mode = gradient_mode({&parameter});
   if (mode == GradientMode::add) options.beta = 1;
   Tensor gradient = parameter.tensor(mode, a.device());
-  matmul_into(a, b, options, gradient);
+  gemm({.a = a, .b = b, .options = options, .c = gradient});
   return mode == GradientMode::fresh ? gradient : Tensor();
 }
 
@@ -86,45 +86,32 @@ void gemm_naive(const Gemm& call) {
   for_f32_or_f64(call.a.dtype(), [&]<class T>() { multiply<T>(call); });
 }
 
-// Rows are summed in this many groups, in double; then the groups are added in order. Fixed, so that the result does
-// not depend on the number of threads.
-constexpr int64_t row_groups = 16;
-
-int64_t column_sum_workspace(const ColumnSum& call) {
-  return row_groups * call.x.shape().back() * static_cast<int64_t>(sizeof(double));
-}
-
-void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
+// Columns are summed side by side, each from its first row to its last and in double.
+void column_sum_cpu(const ColumnSum& call) {
+  constexpr int64_t columns = 64;  // at a time: whole cache lines
   const int64_t C = call.x.shape().back(), rows = call.x.shape().rows();
-  const int64_t rows_per_group = (rows + row_groups - 1) / row_groups;
-  double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
   for_float_type(call.x.dtype(), [&]<class T>() {
-    const T* in = call.x.data<T>();
-    parallel(row_groups, [=](int64_t group, int) {
-      double* total = partial + group * C;
-      std::fill(total, total + C, 0.0);
-      for (int64_t row = group * rows_per_group; row < std::min(rows, (group + 1) * rows_per_group); ++row) {
-        for (int64_t c = 0; c < C; ++c) total[c] += to_computing(in[row * C + c]);
-      }
+    for_float_type(call.sum.dtype(), [&]<class Sum>() {
+      const T* in = call.x.data<T>();
+      Sum* out = call.sum.mutable_data<Sum>();
+      parallel_ranges(C, columns, [=, adds = call.accumulate](int64_t begin, int64_t end) {
+        double total[columns] = {};
+        for (int64_t row = 0; row < rows; ++row) {
+          for (int64_t c = begin; c < end; ++c) total[c - begin] += to_computing(in[row * C + c]);
+        }
+        for (int64_t c = begin; c < end; ++c) {
+          const Computing<Sum> before = adds ? to_computing(out[c]) : 0;
+          out[c] = from_computing<Sum>(before + static_cast<Computing<Sum>>(total[c - begin]));
+        }
+      });
     });
-  });
-  for_float_type(call.sum.dtype(), [&]<class T>() {
-    T* out = call.sum.mutable_data<T>();
-    for (int64_t c = 0; c < C; ++c) {
-      double total = 0;
-      for (int64_t group = 0; group < row_groups; ++group) total += partial[group * C + c];
-      const Computing<T> before = call.accumulate ? to_computing(out[c]) : 0;
-      out[c] = from_computing<T>(before + static_cast<Computing<T>>(total));
-    }
   });
 }
 
 REGISTER_KERNEL(gemm, cpu, "naive", {.run = gemm_naive, .supported = takes_f32_or_f64, .rank = -10, .layout = "rows"});
-REGISTER_KERNEL(column_sum, cpu, "simple",
-                {.run = column_sum_cpu,
-                 .supported =
-                     [](const ColumnSum& call) { return is_float(call.x) && is_same_or_f32(call.x, call.sum); },
-                 .workspace = column_sum_workspace});
+REGISTER_KERNEL(column_sum, cpu, "simple", {.run = column_sum_cpu, .supported = [](const ColumnSum& call) {
+                                              return is_float(call.x) && is_same_or_f32(call.x, call.sum);
+                                            }});
 
 }  // namespace
 }  // namespace hs

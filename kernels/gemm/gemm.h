@@ -2,9 +2,11 @@
 // built from.
 #pragma once
 
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/kernel.h"
 #include "engine/observe.h"
+#include "kernels/cast/cast.h"
 
 namespace hs {
 
@@ -43,6 +45,14 @@ struct Gemm {  // c = alpha * op(a) op(b) + beta * c + bias, by its options
   auto tensors() const { return tensor_list(a, b, bias, saved_mask, mask, bias_gradient, c); }
 };
 constinit inline Kernel<Gemm> gemm{"gemm"};
+
+// Casts an operand of a product inside an Autocast scope: returns x in the scope's type, differentiably. Outside, x.
+inline Tensor autocast(const Tensor& x) { return ambient().autocast == DType::f32 ? x : cast_operand(x); }
+// The same for a parameter: returns the scope's copy, which has no history: the op's backward rule returns the gradient
+// of the parameter itself, in f32.
+inline Tensor autocast_parameter(const Tensor& parameter) {
+  return ambient().autocast == DType::f32 ? parameter : cast_of_parameter(parameter);
+}
 
 // Checks the shapes, allocates C, of a's type, and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const GemmOptions& options = {});

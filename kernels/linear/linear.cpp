@@ -2,7 +2,6 @@
 #include "kernels/linear/linear.h"
 
 #include "engine/check.h"
-#include "kernels/cast/cast.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 

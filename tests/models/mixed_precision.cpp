@@ -11,6 +11,7 @@
 #include "bench/measure/observers/kernel_trace.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
