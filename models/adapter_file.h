@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <string>
 
+#include "models/layers.h"
 #include "models/lora.h"
-#include "models/staged_model.h"
 
 namespace hs {
 

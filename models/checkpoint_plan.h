@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/staged_model.h"
+#include "models/layers.h"
 
 namespace hs {
 

@@ -5,9 +5,12 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/checkpoint.h"
 #include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/linear/linear.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
 
 namespace hs {
 
@@ -69,8 +72,10 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
 
-Tensor Conv2d::forward_pool_relu(const Tensor& x, const Dropout* dropout) {
-  return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
+Tensor Conv2d::forward_pool_relu(const Tensor& x, Dropout* dropout) {
+  if (ambient().fuse) return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
+  const Tensor y = relu(max_pool2d(forward(x), 2, 2));
+  return dropout ? dropout->forward(y) : y;
 }
 
 BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options) : options_(options) {
@@ -110,6 +115,42 @@ DropoutRule Dropout::rule() const {
 Tensor Dropout::forward(const Tensor& x) {
   const DropoutRule now = rule();
   return dropout(x, now.rate, now.stream, now.step);
+}
+
+void StagedModel::add_stage(std::string name, std::function<Tensor(const Tensor&)> forward) {
+  stages_.push_back({std::move(name), std::move(forward)});
+}
+
+void StagedModel::set_segments(std::vector<Segment> segments) {
+  size_t position = 0;
+  for (const Segment& s : segments) {
+    check(position <= s.begin && s.begin < s.end && s.end <= stages_.size(),
+          "set_segments: stages {} to {} after stage {} of {}; expected segments in order, not empty and apart",
+          s.begin, s.end, position, stages_.size());
+    position = s.end;
+  }
+  segments_ = std::move(segments);
+}
+
+void StagedModel::adapt(const LoraOptions&, LayerKeys&) {
+  fail(ExitCode::usage, "this model has no linear layers that take adapters; char_gpt has");
+}
+
+Tensor StagedModel::run(size_t begin, size_t end, const Tensor& x) const {
+  Tensor y = x;
+  for (size_t i = begin; i < end; ++i) y = stages_[i].forward(y);
+  return y;
+}
+
+Tensor StagedModel::forward(const Tensor& x) {
+  Tensor y = x;
+  size_t position = 0;
+  for (const Segment& s : segments_) {
+    y = run(position, s.begin, y);
+    y = checkpoint([this, s](const Tensor& input) { return run(s.begin, s.end, input); }, y);
+    position = s.end;
+  }
+  return run(position, stages_.size(), y);
 }
 
 }  // namespace hs

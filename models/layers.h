@@ -1,6 +1,11 @@
-// Layers: ops together with their parameters. Weights and biases start uniform in +-1/sqrt(fan_in) unless a layer is
-// told otherwise, from the model's seed and the layer's number; both come from the model's LayerKeys (engine/module.h).
+// Layers: ops together with their parameters, and a model that is a list of stages. Weights and biases start uniform in
+// +-1/sqrt(fan_in) unless a layer is told otherwise, from the model's seed and the layer's number; both come from the
+// model's LayerKeys (engine/module.h).
 #pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "engine/module.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
@@ -23,6 +28,7 @@ enum class Bias : bool { off, on };  // whether a layer has one
 enum class Init : uint8_t { uniform, he_normal };
 
 class Dropout;
+struct LoraOptions;  // models/lora.h
 
 class Conv2d : public Module {  // conv2d() with its parameters
  public:
@@ -30,8 +36,9 @@ class Conv2d : public Module {  // conv2d() with its parameters
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
          Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
-  // Then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels); and dropout, if given.
-  Tensor forward_pool_relu(const Tensor& x, const Dropout* dropout = nullptr);
+  // Then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels); and dropout, if given. As one op if
+  // ambient().fuse.
+  Tensor forward_pool_relu(const Tensor& x, Dropout* dropout = nullptr);
 
  private:
   Conv2dOptions options_;
@@ -77,6 +84,43 @@ class Dropout : public Module {
  private:
   double rate_;
   uint32_t layer_;
+};
+
+struct Stage {  // a name for messages, and forward()
+  std::string name;
+  std::function<Tensor(const Tensor&)> forward;
+};
+
+// Stages begin to end - 1, run as one checkpoint(): forward keeps only the first one's input, and backward runs them
+// all again.
+struct Segment {
+  size_t begin, end;
+  bool operator==(const Segment&) const = default;
+};
+
+// A model that is a list of stages, each applied to the output of the previous one: the units of checkpointing.
+class StagedModel : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+
+  const std::vector<Stage>& stages() const { return stages_; }        // in the order in which they run
+  const std::vector<Segment>& segments() const { return segments_; }  // see set_segments()
+  // From the next forward on; none (the default) keeps everything. The results are the same bits for any segments.
+  // Throws Error (usage) unless they are in order, not empty, disjoint and within the stages.
+  void set_segments(std::vector<Segment> segments);
+
+  // Freezes all parameters and adds adapters to linear layers (models/lora.h), for a model that has some. Throws Error
+  // (usage) if it has none that take them.
+  virtual void adapt(const LoraOptions& options, LayerKeys& keys);
+
+ protected:
+  void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);  // runs after those added before
+
+ private:
+  Tensor run(size_t begin, size_t end, const Tensor& x) const;  // REQUIRES: begin <= end
+
+  std::vector<Stage> stages_;
+  std::vector<Segment> segments_;
 };
 
 }  // namespace hs

@@ -6,7 +6,7 @@
 #include "engine/check.h"
 #include "engine/files/crc32c.h"
 #include "kernels/cast/cast.h"
-#include "models/staged_model.h"
+#include "models/layers.h"
 #include "models/training_run.h"
 
 namespace hs {

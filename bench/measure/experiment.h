@@ -15,6 +15,7 @@
 #include "data/memory_source.h"
 #include "engine/kernel.h"
 #include "models/checkpoint_plan.h"
+#include "models/lora.h"
 #include "models/models.h"
 #include "models/train.h"
 

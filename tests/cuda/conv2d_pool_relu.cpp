@@ -184,19 +184,6 @@ TEST_CASE("dropout in the kernel has the bits of dropout behind it, forward and 
   }
 }
 
-TEST_CASE("with --fuse off the three ops run, and give the same numbers where nothing is rounded") {
-  const Convolution c{{2, 8, 9, 1}, 32};
-  variants_that_ran(conv2d_pool_relu_forward);
-  const AmbientScope scope;
-  ambient().fuse = false;
-  const Results apart = run(c, Device::cuda, DType::f32);
-  CHECK(variants_that_ran(conv2d_pool_relu_forward) == "");
-  ambient().fuse = true;
-  const Results fused = run(c, Device::cuda, DType::f32);
-  CHECK(variants_that_ran(conv2d_pool_relu_forward) == "direct");
-  check_equal(fused, apart, DType::f32);
-}
-
 TEST_CASE("no variant that is slower than the three ops is chosen") {
   variants_that_ran(conv2d_pool_relu_forward);
   run({{2, 6, 6, 2}, 3}, Device::cuda, DType::f32);

@@ -12,7 +12,6 @@
 #include "data/synthetic.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "models/layers.h"
-#include "models/staged_model.h"
 #include "models/train.h"
 
 namespace hs::test {
