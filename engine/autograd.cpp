@@ -14,11 +14,8 @@ namespace hs {
 // the outermost destructor releases all nodes; the destructors that it triggers only queue theirs.
 GradInfo::~GradInfo() {
   thread_local std::vector<std::shared_ptr<Node>>* queue = nullptr;
+  if (node && queue) queue->push_back(std::move(node));  // leaves none here
   if (!node) return;
-  if (queue) {
-    queue->push_back(std::move(node));
-    return;
-  }
   std::vector<std::shared_ptr<Node>> dying{std::move(node)};
   queue = &dying;
   while (!dying.empty()) {
@@ -29,8 +26,7 @@ GradInfo::~GradInfo() {
 }
 
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward) {
-  bool needed = false;
-  for (const Tensor& input : inputs) needed = needed || input.requires_grad();
+  const bool needed = std::ranges::any_of(inputs, &Tensor::requires_grad);
   if (needed && !ambient().recording) ambient().met_gradient = true;
   if (!needed || !ambient().recording) return y;
   return record_always(op, std::move(y), inputs, std::move(backward));
@@ -119,6 +115,9 @@ std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>
   root->walk = walk;
   while (!stack.empty()) {
     auto& [node, next] = stack.back();
+    check(next > 0 || node->backward != nullptr,
+          "backward: the tape was already used at op {}; run the forward pass again before a second backward",
+          node->op);
     if (next == node->inputs.size()) {
       order.push_back(std::move(node));
       stack.pop_back();
@@ -194,8 +193,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   const AmbientScope scope;
   ambient().recording = false;  // gradients of gradients are not supported
 
-  std::vector<std::shared_ptr<Node>> order;
-  if (y->node) order = in_backward_order(y->node);
+  const auto order = y->node ? in_backward_order(y->node) : std::vector<std::shared_ptr<Node>>();
   std::vector<Partial> interior(order.size());
   const auto leaf_or_interior = [&](const std::shared_ptr<GradInfo>& info, const Tensor& gradient) {
     if (!info->node) return add_to_leaf(*info, gradient);
@@ -207,11 +205,6 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   };
 
   leaf_or_interior(y, std::exchange(dy, {}));
-  for (const auto& node : order) {  // before any leaf receives a gradient
-    check(node->backward != nullptr,
-          "backward: the tape was already used at op {}; run the forward pass again before a second backward",
-          node->op);
-  }
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& node = order[place];
     Tensor dresult = std::exchange(interior[place], {}).sum;

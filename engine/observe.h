@@ -132,9 +132,9 @@ class Range : NonCopyable {
 
 // Names the op running on this thread: the first line of every op is `const Op op("relu");`. Errors, memory records and
 // profiles read it, so "out of memory" names the op that asked.
-class Op {
+class Op : public Range {
  public:
-  explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }  // name: a literal
+  explicit Op(const char* name) : Range(name), before_(current_) { current_ = name; }  // name: a literal
   ~Op() { current_ = before_; }
 
   // "" outside of any op. The variable itself, because a signal handler reads another thread's.
@@ -142,7 +142,6 @@ class Op {
 
  private:
   static inline thread_local const char* current_ = "";
-  const Range range_;
   const char* before_;
 };
 

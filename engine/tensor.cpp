@@ -69,9 +69,8 @@ Device Tensor::device() const {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  if (dtype == DType::f64 && device != Device::cpu) {
+  if (dtype == DType::f64 && device != Device::cpu)
     fail(ExitCode::usage, "f64 tensors exist on the cpu only; use f32 on {}", hs::name(device));
-  }
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, static_cast<size_t>(shape.size()) * size_of(dtype));
   tensor.shape_ = shape;

@@ -1,7 +1,6 @@
 // One training step. Every technique of models/train.h is implemented here or is a setting of something called here.
 #include "models/train_step.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -24,14 +23,13 @@ NetworkInput tokens_of(const Batch& batch, const AugmentOptions* augment) {
   return {text.tokens, text.labels};
 }
 
-int64_t sum(const std::vector<int64_t>& sizes) { return std::reduce(sizes.begin(), sizes.end()); }
-
 // Over the samples of all micro-batches, on the device.
 Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<int64_t>& sizes) {
   if (losses.size() == 1) return losses[0];
+  const auto samples = static_cast<float>(std::reduce(sizes.begin(), sizes.end()));
   Tensor mean = losses[0].empty_like(), share = losses[0].empty_like();
   for (size_t i = 0; i < losses.size(); ++i) {
-    scale_loss({losses[i], static_cast<float>(sizes[i]) / static_cast<float>(sum(sizes)), i == 0 ? mean : share});
+    scale_loss({losses[i], static_cast<float>(sizes[i]) / samples, i == 0 ? mean : share});
     if (i > 0) accumulate(share, mean);
   }
   return mean;
@@ -67,12 +65,13 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
   ambient().late_sums = config_.device == Device::cuda;  // update() adds them up; there, a product may have the loss
-  std::vector<int64_t> sizes(micro_batches.size());
-  std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
+  std::vector<int64_t> sizes;
+  for (const Batch& batch : micro_batches) sizes.push_back(batch.labels.size());
+  const int64_t samples = std::reduce(sizes.begin(), sizes.end());
   begin(seconds);
   for (const Batch& batch : micro_batches) {
     if (is_interrupted_ && is_interrupted_()) throw Interrupted();
-    const auto [loss, dloss] = forward_part(batch, sum(sizes), seconds);
+    const auto [loss, dloss] = forward_part(batch, samples, seconds);
     const StepPart part("backward", seconds.backward);
     backward(loss, dloss);
     ++ambient().micro_step;  // another dropout mask for the next one; the scope restores it
