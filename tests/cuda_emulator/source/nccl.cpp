@@ -2,19 +2,16 @@
 // and arguments. Like the real ones they are queued on a stream, may be captured, and wait there for the other ranks.
 // Where the real library would hang or mix up data it is stricter: both sides of a message must agree on its size. The
 // rank of a process that has died is waited for, as over shared memory; options().nccl has the other faults.
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -27,37 +24,34 @@
 namespace hs::emulator {
 namespace {
 
-enum Result { success = 0, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
+enum Result { success = 0, cuda_error = 1, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
 constexpr int type_f32 = 7, type_bf16 = 9, op_sum = 0;
 
-struct Operation {
-  enum class Kind : uint32_t { send, receive, all_reduce } kind;
+struct Call {
+  enum Kind { send, receive, all_reduce } kind;
   char* data;
-  size_t bytes;
   int peer;
+  size_t bytes = 0;
 };
-using Operations = std::vector<Operation>;
+using Calls = std::vector<Call>;  // of one group
 
-struct Header {  // of a message
-  uint32_t is_all_reduce = 0, number = 0;
-  uint64_t bytes = 0;
+struct Header {  // of a message, whose bytes follow
+  uint32_t is_all_reduce, number;
+  uint64_t bytes;
   bool operator==(const Header&) const = default;
 };
 
-// A message on its way: its header, then its bytes.
-struct Message {
-  Header header;
-  std::vector<char> bytes;
-  std::function<void(const char* data)> arrived = {};
-  size_t done = 0;
+// Another rank, and what is on its way to it and from it.
+struct Peer {
+  int socket = -1;
+  std::string outgoing, incoming;
+  std::vector<Header> expected;     // of the group that runs
+  std::vector<std::string> bodies;  // of the messages that have arrived of these
 };
 
-Message message_of(const Operation& operation, size_t number, const char* data = nullptr) {
-  const Header header = {operation.kind == Operation::Kind::all_reduce, static_cast<uint32_t>(number), operation.bytes};
-  Message message{header, std::vector<char>(sizeof header + operation.bytes)};
-  memcpy(message.bytes.data(), &header, sizeof header);
-  if (data) memcpy(message.bytes.data() + sizeof header, data, operation.bytes);
-  return message;
+std::string text_of(const Header& header) {
+  return format("message %u of a group, %s%llu bytes", header.number, header.is_all_reduce ? "all-reduce, " : "",
+                static_cast<unsigned long long>(header.bytes));
 }
 
 }  // namespace
@@ -66,150 +60,111 @@ Message message_of(const Operation& operation, size_t number, const char* data =
 using namespace hs::emulator;
 
 struct ncclComm {
-  int rank = 0, size = 1;
-  std::vector<int> sockets;  // by rank
+  ncclComm(int size_, int rank_) : size(size_), rank(rank_), peers(static_cast<size_t>(size_)) {}
+  ~ncclComm() {
+    for (const Peer& peer : peers) {
+      if (peer.socket >= 0) close(peer.socket);
+    }
+  }
+  // "hang@1=5": rank 1, from its fifth group on.
+  bool has_fault(const std::string& kind) const {
+    char name[16];
+    int of_rank = 0;
+    long long first = 0;
+    return sscanf(options().nccl.c_str(), "%15[a-z]@%d=%lld", name, &of_rank, &first) == 3 && name == kind &&
+           of_rank == rank && started >= first;
+  }
+  void begin(const std::shared_ptr<const Calls>& calls);
+  bool advance();  // whether the group that runs is done
+
+  const int size, rank;
+  std::vector<Peer> peers;  // by rank
+  std::shared_ptr<const Calls> running;
   bool aborted = false;
   int asynchronous_error = success;
-  int64_t started = 0;
-
-  // Of the group that runs.
-  std::shared_ptr<const Operations> running;
-  std::vector<std::deque<Message>> outgoing, incoming;  // by rank
-  std::deque<std::vector<std::vector<char>>> terms;     // of each all-reduce, by rank
-
-  ~ncclComm() {
-    for (const int socket : sockets) {
-      if (socket >= 0) close(socket);
-    }
-  }
-  void begin(const std::shared_ptr<const Operations>& operations);
-  bool advance();
-  void finish();
+  int64_t started = 0;  // groups
 
  private:
-  bool push(int peer);
-  bool pull(int peer);
+  bool advance(int other);
+  void finish();
 };
 
-namespace {
-
-// "hang@1=5": rank 1, from its fifth group on.
-bool has_fault(const char* kind, const ncclComm& comm) {
-  const std::string& text = options().nccl;
-  const size_t at = text.find('@'), equals = text.find('=');
-  if (at == std::string::npos || equals == std::string::npos || text.substr(0, at) != kind) return false;
-  return std::stoi(text.substr(at + 1)) == comm.rank && comm.started >= std::stoll(text.substr(equals + 1));
-}
-
-}  // namespace
-
-void ncclComm::begin(const std::shared_ptr<const Operations>& operations) {
-  running = operations;
+void ncclComm::begin(const std::shared_ptr<const Calls>& calls) {
+  running = calls;
   ++started;
-  outgoing.assign(static_cast<size_t>(size), {});
-  incoming.assign(static_cast<size_t>(size), {});
-  terms.clear();
-  if (has_fault("error", *this)) asynchronous_error = system_error;
-  const auto send = [this](size_t peer, const Operation& operation) {
-    DeviceAccess access{operation.data};
-    outgoing[peer].push_back(message_of(operation, outgoing[peer].size(), operation.data));
-  };
-  const auto receive = [this](size_t peer, const Operation& operation, std::function<void(const char*)> arrived) {
-    incoming[peer].push_back(message_of(operation, incoming[peer].size()));
-    incoming[peer].back().arrived = std::move(arrived);
-  };
-  for (const Operation& operation : *operations) {
-    const auto peer = static_cast<size_t>(operation.peer), bytes = operation.bytes;
-    if (operation.kind == Operation::Kind::send) send(peer, operation);
-    if (operation.kind == Operation::Kind::receive) {
-      receive(peer, operation, [to = operation.data, bytes](const char* data) {
-        DeviceAccess access{to};
-        memcpy(to, data, bytes);
-      });
-    }
-    if (operation.kind != Operation::Kind::all_reduce) continue;
-    auto& values = terms.emplace_back(static_cast<size_t>(size));
-    DeviceAccess access{operation.data};
-    values[static_cast<size_t>(rank)].assign(operation.data, operation.data + bytes);
-    for (size_t other = 0; other < values.size(); ++other) {
-      if (other == static_cast<size_t>(rank)) continue;
-      send(other, operation);
-      receive(other, operation, [&term = values[other], bytes](const char* data) { term.assign(data, data + bytes); });
+  if (has_fault("error")) asynchronous_error = system_error;
+  for (int other = 0; other < size; ++other) {
+    Peer& peer = peers[static_cast<size_t>(other)];
+    peer.expected.clear();
+    peer.bodies.clear();
+    uint32_t sent = 0;
+    for (const Call& call : *calls) {
+      const bool reduces = call.kind == Call::all_reduce;
+      if (other == rank || (!reduces && other != call.peer)) continue;
+      if (call.kind != Call::send) {
+        peer.expected.push_back({reduces, static_cast<uint32_t>(peer.expected.size()), call.bytes});
+      }
+      if (call.kind == Call::receive) continue;
+      const Header header = {reduces, sent++, call.bytes};
+      const DeviceAccess access{call.data};
+      peer.outgoing.append(reinterpret_cast<const char*>(&header), sizeof header).append(call.data, call.bytes);
     }
   }
 }
 
-// Each returns whether nothing is left to do with that rank.
-bool ncclComm::push(int peer) {
-  auto& messages = outgoing[static_cast<size_t>(peer)];
-  while (!messages.empty()) {
-    Message& message = messages.front();
-    const ssize_t sent = send(sockets[static_cast<size_t>(peer)], message.bytes.data() + message.done,
-                              message.bytes.size() - message.done, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent <= 0) return false;
-    message.done += static_cast<size_t>(sent);
-    if (message.done == message.bytes.size()) messages.pop_front();
+// Whether nothing is left to do with that rank.
+bool ncclComm::advance(int other) {
+  Peer& peer = peers[static_cast<size_t>(other)];
+  const ssize_t sent = send(peer.socket, peer.outgoing.data(), peer.outgoing.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent > 0) peer.outgoing.erase(0, static_cast<size_t>(sent));
+  char bytes[1 << 16];
+  for (ssize_t got; (got = recv(peer.socket, bytes, sizeof bytes, MSG_DONTWAIT)) > 0;) {
+    peer.incoming.append(bytes, static_cast<size_t>(got));  // perhaps of a later group, too
   }
-  return true;
-}
-
-bool ncclComm::pull(int peer) {
-  auto& messages = incoming[static_cast<size_t>(peer)];
-  while (!messages.empty()) {
-    Message& message = messages.front();
-    // The header first: it says whether what follows is what this rank expects.
-    const size_t wanted = message.done < sizeof(Header) ? sizeof(Header) : message.bytes.size();
-    const ssize_t got = recv(sockets[static_cast<size_t>(peer)], message.bytes.data() + message.done,
-                             wanted - message.done, MSG_DONTWAIT);
-    if (got <= 0 && message.done < message.bytes.size()) return false;
-    message.done += static_cast<size_t>(std::max<ssize_t>(got, 0));
-    Header found = message.header;
-    if (message.done == sizeof found) memcpy(&found, message.bytes.data(), sizeof found);
-    if (found != message.header) {
-      const auto text = [](const Header& header) {
-        return format("message %u of a group, %s%llu bytes", header.number, header.is_all_reduce ? "all-reduce, " : "",
-                      static_cast<unsigned long long>(header.bytes));
-      };
+  Header found;
+  while (peer.bodies.size() < peer.expected.size() && peer.incoming.size() >= sizeof found) {
+    const Header& expected = peer.expected[peer.bodies.size()];
+    memcpy(&found, peer.incoming.data(), sizeof found);
+    if (found != expected) {
       report(
           cudaErrorUnknown,
           format("NCCL: rank %d expects from rank %d %s, and gets %s: the ranks do not make the same calls in the same "
                  "order",
-                 rank, peer, text(message.header).c_str(), text(found).c_str()));
+                 rank, other, text_of(expected).c_str(), text_of(found).c_str()));
       asynchronous_error = invalid_usage;
       return false;
     }
-    if (message.done < message.bytes.size()) continue;
-    message.arrived(message.bytes.data() + sizeof found);
-    messages.pop_front();
+    if (peer.incoming.size() < sizeof found + found.bytes) break;
+    peer.bodies.push_back(peer.incoming.substr(sizeof found, found.bytes));
+    peer.incoming.erase(0, sizeof found + found.bytes);
   }
-  return true;
+  return peer.outgoing.empty() && peer.bodies.size() == peer.expected.size();
 }
 
 bool ncclComm::advance() {
-  if (asynchronous_error != success || has_fault("hang", *this)) return false;
+  if (asynchronous_error != success || has_fault("hang")) return false;
   bool all = true;
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank) continue;
-    all = push(peer) && all;
-    all = pull(peer) && all;
-  }
+  for (int other = 0; other < size; ++other) all = (other == rank || advance(other)) && all;
   if (all) finish();
   return all;
 }
 
-// The last rank's values first: an order of additions that no tree of neighbours has, but the same on all ranks.
 void ncclComm::finish() {
-  size_t which = 0;
-  for (const Operation& operation : *running) {
-    if (operation.kind != Operation::Kind::all_reduce) continue;
-    const auto& values = terms[which++];
-    DeviceAccess access{operation.data};
-    auto* const to = reinterpret_cast<float*>(operation.data);
-    for (size_t other = values.size(); other-- > 0;) {
-      for (size_t i = 0; i < operation.bytes / sizeof(float); ++i) {
+  std::vector<size_t> next(peers.size());
+  const auto take = [&](size_t other) { return peers[other].bodies[next[other]++].data(); };
+  for (const Call& call : *running) {
+    const DeviceAccess access{call.data};
+    if (call.kind == Call::receive) memcpy(call.data, take(static_cast<size_t>(call.peer)), call.bytes);
+    if (call.kind != Call::all_reduce) continue;
+    // The last rank's values first: an order of additions that no tree of neighbours has, but the same on all ranks.
+    const std::string own(call.data, call.bytes);
+    auto* const sums = reinterpret_cast<float*>(call.data);
+    for (size_t other = peers.size(); other-- > 0;) {
+      const char* const from = static_cast<int>(other) == rank ? own.data() : take(other);
+      for (size_t i = 0; i < call.bytes / sizeof(float); ++i) {
         float value;
-        memcpy(&value, values[other].data() + i * sizeof value, sizeof value);
-        to[i] = other + 1 == values.size() ? value : to[i] + value;
+        memcpy(&value, from + i * sizeof value, sizeof value);
+        sums[i] = other + 1 == peers.size() ? value : sums[i] + value;
       }
     }
   }
@@ -218,67 +173,49 @@ void ncclComm::finish() {
 
 namespace {
 
+// The calls of this thread that are not queued yet. All are of one communicator and stream: the engine has no others.
 struct Group {
+  int depth = 0;  // of ncclGroupStart
   std::shared_ptr<ncclComm> comm;
-  cudaStream_t stream;
-  std::shared_ptr<Operations> operations;
+  cudaStream_t stream = nullptr;
+  Calls calls;
 };
-thread_local int depth = 0;
-thread_local std::vector<Group> groups;
-auto& communicators = *new std::vector<std::shared_ptr<ncclComm>>;
+thread_local Group group;
+auto& communicators = *new std::map<ncclComm*, std::shared_ptr<ncclComm>>;
 
-std::shared_ptr<ncclComm> find(const ncclComm* comm) {
-  const auto found =
-      std::find_if(communicators.begin(), communicators.end(), [&](const auto& each) { return each.get() == comm; });
-  return found == communicators.end() ? nullptr : *found;
+std::shared_ptr<ncclComm> find(ncclComm* comm) {
+  const auto found = communicators.find(comm);
+  return found == communicators.end() ? nullptr : found->second;
 }
 
-int end_groups() {
-  std::vector<Group> all = std::exchange(groups, {});
+int end_group() {
+  const std::shared_ptr<ncclComm> comm = std::exchange(group.comm, nullptr);
+  if (!comm) return success;
+  const auto calls = std::make_shared<const Calls>(std::exchange(group.calls, {}));
   const cudaError_t error = api([&] {
-    for (const Group& group : all) {
-      const cudaError_t queued =
-          enqueue(group.stream, [comm = group.comm, operations = std::shared_ptr<const Operations>(group.operations)] {
-            if (comm->aborted) return;
-            if (!comm->running) comm->begin(operations);
-            if (comm->running != operations || !comm->advance()) not_finished();
-          });
-      if (queued != cudaSuccess) return queued;
-    }
-    return cudaSuccess;
+    return enqueue(group.stream, [comm, calls] {
+      if (comm->aborted) return;
+      if (!comm->running) comm->begin(calls);
+      if (comm->running != calls || !comm->advance()) not_finished();
+    });
   });
-  return error == cudaSuccess ? success : 1;  // ncclUnhandledCudaError
+  return error == cudaSuccess ? success : cuda_error;
 }
 
-int add(ncclComm* handle, cudaStream_t stream, Operation operation, size_t count, int type) {
+int add(Call call, size_t count, int type, ncclComm* handle, cudaStream_t stream) {
+  const std::lock_guard guard(mutex());
+  const std::shared_ptr<ncclComm> comm = find(handle);
+  if (!comm || call.peer < 0 || call.peer >= comm->size) return invalid_argument;
   if (type != type_f32 && type != type_bf16) return invalid_argument;
-  operation.bytes = count * (type == type_f32 ? 4 : 2);
-  {
-    const std::lock_guard guard(mutex());
-    const std::shared_ptr<ncclComm> comm = find(handle);
-    if (!comm || operation.peer < 0 || operation.peer >= comm->size) return invalid_argument;
-    if (operation.peer == comm->rank && operation.kind != Operation::Kind::all_reduce) return invalid_usage;
-    if (count > 0 && where(operation.data, operation.bytes) != Where::device) return invalid_argument;
-    const auto same = [&](const Group& group) { return group.comm == comm && group.stream == stream; };
-    auto group = std::find_if(groups.begin(), groups.end(), same);
-    if (group == groups.end()) group = groups.insert(groups.end(), {comm, stream, std::make_shared<Operations>()});
-    group->operations->push_back(operation);
-  }
-  return depth > 0 ? success : end_groups();
+  call.bytes = count * (type == type_f32 ? 4 : 2);
+  if (count > 0 && where(call.data, call.bytes) != Where::device) return invalid_argument;
+  if (call.peer == comm->rank && call.kind != Call::all_reduce) return invalid_usage;
+  if (group.comm && (group.comm != comm || group.stream != stream)) return invalid_usage;
+  group.comm = comm;
+  group.stream = stream;
+  group.calls.push_back(call);
+  return group.depth > 0 ? success : end_group();
 }
-
-struct Address {
-  sockaddr_un name = {};
-  socklen_t size = 0;
-  // No file: a name that begins with a zero.
-  Address(const char* id, int rank) {
-    name.sun_family = AF_UNIX;
-    const std::string text = std::string("halfstep-nccl-") + id + "-" + std::to_string(rank);
-    memcpy(name.sun_path + 1, text.data(), text.size());
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
-};
 
 // What ranks tell each other when they connect. Threads of one process may share its only device.
 struct Greeting {
@@ -292,7 +229,7 @@ int greet(ncclComm& comm, int socket) {
   if (const char* device = getenv("CUDA_VISIBLE_DEVICES")) strncpy(own.device, device, sizeof own.device - 1);
   if (send(socket, &own, sizeof own, MSG_NOSIGNAL) != sizeof own) return system_error;
   if (recv(socket, &other, sizeof other, MSG_WAITALL) != sizeof other) return system_error;
-  comm.sockets[static_cast<size_t>(other.rank)] = socket;
+  comm.peers[static_cast<size_t>(other.rank)].socket = socket;
   const bool is_shared = own.process != other.process && strcmp(own.device, other.device) == 0;
   return is_shared ? invalid_usage : success;
 }
@@ -320,30 +257,28 @@ int ncclGetUniqueId(ncclUniqueId* id) {
 // Returns when all ranks have called it; waits for them without end.
 int ncclCommInitRank(ncclComm** result, int ranks, ncclUniqueId id, int rank) {
   if (!result || rank < 0 || rank >= ranks) return invalid_argument;
-  auto comm = std::make_shared<ncclComm>();
-  comm->rank = rank;
-  comm->size = ranks;
-  comm->sockets.assign(static_cast<size_t>(ranks), -1);
+  const auto comm = std::make_shared<ncclComm>(ranks, rank);
   const auto open = [] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); };
+  const auto with_address = [&](int of_rank, int socket, auto* call) {
+    sockaddr_un address = {AF_UNIX, {}};  // of no file: a name that begins with a zero
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "halfstep-nccl-%.64s-%d", id.internal, of_rank);
+    return call(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  };
+  const auto wait = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
   const int listener = open();
-  const Address own(id.internal, rank);
-  int status = bind(listener, own.get(), own.size) == 0 && listen(listener, ranks) == 0 ? success : system_error;
-  while (has_fault("absent", *comm)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  for (int lower = 0; lower < rank && status != system_error; ++lower) {
-    const Address address(id.internal, lower);
-    const int socket = open();
-    while (connect(socket, address.get(), address.size) != 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+  int status = with_address(rank, listener, bind) && listen(listener, ranks) == 0 ? success : system_error;
+  while (comm->has_fault("absent")) wait(10);
+  for (int other = 0; other < ranks && status != system_error;
+       ++other) {  // connects with the lower, is called by others
+    if (other == rank) continue;
+    const int socket = other < rank ? open() : accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    while (other < rank && !with_address(other, socket, connect)) wait(1);
     status = std::max(status, greet(*comm, socket));
-  }
-  for (int higher = rank + 1; higher < ranks && status != system_error; ++higher) {
-    status = std::max(status, greet(*comm, accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)));
   }
   close(listener);
   if (status != success) return status;
   const std::lock_guard guard(mutex());
-  communicators.push_back(comm);
+  communicators[comm.get()] = comm;
   *result = comm.get();
   return success;
 }
@@ -354,7 +289,7 @@ int ncclCommAbort(ncclComm* handle) {
   const std::shared_ptr<ncclComm> comm = find(handle);
   if (!comm) return invalid_argument;
   comm->aborted = true;
-  std::erase(communicators, comm);
+  communicators.erase(handle);
   return success;
 }
 
@@ -375,27 +310,27 @@ const char* ncclGetErrorString(int result) {
 const char* ncclGetLastError(ncclComm*) { return "the emulator keeps no text"; }
 
 int ncclGroupStart() {
-  ++depth;
+  ++group.depth;
   return success;
 }
 
 int ncclGroupEnd() {
-  if (depth == 0) return invalid_usage;
-  return --depth > 0 ? success : end_groups();
+  if (group.depth == 0) return invalid_usage;
+  return --group.depth > 0 ? success : end_group();
 }
 
 int ncclSend(const void* from, size_t count, int type, int peer, ncclComm* comm, cudaStream_t stream) {
   char* const data = static_cast<char*>(const_cast<void*>(from));
-  return add(comm, stream, {Operation::Kind::send, data, 0, peer}, count, type);
+  return add({Call::send, data, peer}, count, type, comm, stream);
 }
 
 int ncclRecv(void* to, size_t count, int type, int peer, ncclComm* comm, cudaStream_t stream) {
-  return add(comm, stream, {Operation::Kind::receive, static_cast<char*>(to), 0, peer}, count, type);
+  return add({Call::receive, static_cast<char*>(to), peer}, count, type, comm, stream);
 }
 
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, ncclComm* comm, cudaStream_t stream) {
   if (from != to || type != type_f32 || op != op_sum) return invalid_argument;  // that is all the engine uses
-  return add(comm, stream, {Operation::Kind::all_reduce, static_cast<char*>(to), 0, 0}, count, type);
+  return add({Call::all_reduce, static_cast<char*>(to), 0}, count, type, comm, stream);
 }
 
 }  // extern "C"
