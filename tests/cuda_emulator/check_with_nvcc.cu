@@ -1,5 +1,5 @@
 // Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda/shared.cuh and
-// kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device. And
+// kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. The device gets each kernel, of templates what is named. And
 // that engine/ranks/nccl.cuh declares NCCL as its own header does, where there is one.
 #include "kernels.cuh"
 
@@ -41,33 +41,13 @@ static_assert(hs::cuda::nccl_f32 == ncclFloat32 && hs::cuda::nccl_bf16 == ncclBf
 }  // namespace
 #endif
 
-const void* compiled_kernels[] = {(const void*)write_positions,
-                                  (const void*)axpy<float>,
-                                  (const void*)axpy<double>,
-                                  (const void*)twice_vectors,
-                                  (const void*)block_sum<true>,
-                                  (const void*)block_sum<false>,
-                                  (const void*)warp_sums,
-                                  (const void*)votes_and_shuffles,
-                                  (const void*)histogram,
-                                  (const void*)reverse_in_warp<true>,
-                                  (const void*)reverse_in_warp<false>,
-                                  (const void*)copy_async<true>,
-                                  (const void*)copy_async<false>,
-                                  (const void*)fill,
-                                  (const void*)add_from,
-                                  (const void*)wrong::read_unwritten,
-                                  (const void*)wrong::shared_out_of_bounds,
-                                  (const void*)wrong::write_after_read,
-                                  (const void*)wrong::write_after_write,
-                                  (const void*)wrong::exit_before_barrier,
-                                  (const void*)wrong::two_barriers,
-                                  (const void*)wrong::missing_lane,
-                                  (const void*)wrong::begin_early,
-                                  (const void*)wrong::one_too_far,
-                                  (const void*)wrong::read_one_too_far,
-                                  (const void*)wrong::write_before_start,
-                                  (const void*)wrong::straddle,
-                                  (const void*)fill_each,
-                                  (const void*)wrong::misaligned_vector,
-                                  (const void*)wrong::misaligned_cast};
+const void* compiled_templates[] = {(const void*)axpy<float>,
+                                    (const void*)axpy<double>,
+                                    (const void*)block_sum<true>,
+                                    (const void*)block_sum<false>,
+                                    (const void*)reverse_in_warp<true>,
+                                    (const void*)reverse_in_warp<false>,
+                                    (const void*)copy_async<true>,
+                                    (const void*)copy_async<false>,
+                                    (const void*)sum_by_last_block<true>,
+                                    (const void*)sum_by_last_block<false>};
