@@ -69,9 +69,6 @@ void for_elements(int count, Pointer memory, unsigned ld, bool rows, unsigned ld
   }
 }
 
-void mma(fragment<accumulator, 16, 16, 16, float>& d, const float (&a)[8], const float (&b)[8],
-         const fragment<accumulator, 16, 16, 16, float>& c, const hs::emulator::Place& place);
-
 }  // namespace emulated
 
 template <class Use, int m, int n, int k, class T, class Layout>
@@ -98,16 +95,20 @@ void store_matrix_sync(Pointer memory, const fragment<accumulator, 16, 16, 16, f
                                       [&](int i, int at) { memory[at] = f.x[i]; });
 }
 
+// Two products of half of the columns each, in whose layout the elements are.
 template <class T, class LayoutA, class LayoutB>
 void mma_sync(fragment<accumulator, 16, 16, 16, float>& d, const fragment<matrix_a, 16, 16, 16, T, LayoutA>& a,
               const fragment<matrix_b, 16, 16, 16, T, LayoutB>& b, const fragment<accumulator, 16, 16, 16, float>& c,
               HS_HERE) {
-  float wide_a[8], wide_b[8];
-  for (int i = 0; i < 8; ++i) {
-    wide_a[i] = static_cast<float>(a.x[i]);
-    wide_b[i] = static_cast<float>(b.x[i]);
+  for (int half = 0; half < 2; ++half) {
+    uint32_t of_a[4], of_b[2];
+    float of_c[4], of_d[4];
+    memcpy(of_a, a.x, sizeof of_a);
+    memcpy(of_b, b.x + 4 * half, sizeof of_b);
+    memcpy(of_c, c.x + 4 * half, sizeof of_c);
+    hs::emulator::mma(of_d, of_a, of_b, of_c, std::is_same_v<T, __nv_bfloat16>, HS_PLACE);
+    memcpy(d.x + 4 * half, of_d, sizeof of_d);
   }
-  emulated::mma(d, wide_a, wide_b, c, HS_PLACE);
 }
 
 }  // namespace nvcuda::wmma

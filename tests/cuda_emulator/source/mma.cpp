@@ -1,7 +1,7 @@
-// ldmatrix, mma.sync and wmma for a whole warp at once. Products are exact in f32, sums are rounded to f32 after every
+// ldmatrix and mma.sync for a whole warp at once. Products are exact in f32, sums are rounded to f32 after every
 // term, in the order of k. (A real tensor core adds several products at once and truncates; only integers agree
 // exactly.) The fragment layouts are explained in kernels/cuda/mma.cuh.
-#include "mma.h"
+#include "kernels/cuda/mma.cuh"
 
 #include <cstring>
 
@@ -85,38 +85,3 @@ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const fl
 }
 
 }  // namespace hs::emulator
-
-namespace nvcuda::wmma::emulated {
-
-void mma(fragment<accumulator, 16, 16, 16, float>& d, const float (&a)[8], const float (&b)[8],
-         const fragment<accumulator, 16, 16, 16, float>& c, const hs::emulator::Place& place) {
-  struct Mma {
-    fragment<accumulator, 16, 16, 16, float>* d;
-    const float *a, *b;
-    const fragment<accumulator, 16, 16, 16, float>* c;
-  } mine{&d, a, b, &c};
-  const hs::emulator::Perform perform = [](void* const(&arguments)[32], uint32_t, const hs::emulator::Place&) {
-    float wide_a[16][16], wide_b[16][16];
-    for (int lane = 0; lane < 32; ++lane) {
-      const auto* part = static_cast<const Mma*>(arguments[lane]);
-      for (int i = 0; i < 8; ++i) {
-        const Place2 in_a = element(static_cast<matrix_a*>(nullptr), lane, i);
-        const Place2 in_b = element(static_cast<matrix_b*>(nullptr), lane, i);
-        wide_a[in_a.row][in_a.column] = part->a[i];
-        wide_b[in_b.row][in_b.column] = part->b[i];
-      }
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-      const auto* part = static_cast<const Mma*>(arguments[lane]);
-      for (int i = 0; i < 8; ++i) {
-        const Place2 at = element(static_cast<accumulator*>(nullptr), lane, i);
-        float sum = part->c->x[i];
-        for (int k = 0; k < 16; ++k) sum += wide_a[at.row][k] * wide_b[k][at.column];
-        part->d->x[i] = sum;
-      }
-    }
-  };
-  hs::emulator::collective(0xffffffffu, &mine, perform, false, place);
-}
-
-}  // namespace nvcuda::wmma::emulated
