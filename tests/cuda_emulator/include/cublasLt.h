@@ -21,20 +21,17 @@ typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
 typedef enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 } cublasComputeType_t;
 
 typedef struct cublasLtContext* cublasLtHandle_t;
+typedef struct cublasLtMatmulDescOpaque_t* cublasLtMatmulDesc_t;
+typedef struct cublasLtMatrixLayoutOpaque_t* cublasLtMatrixLayout_t;
+typedef struct cublasLtMatmulPreferenceOpaque_t* cublasLtMatmulPreference_t;
+// The real one says nothing of what it holds: what was chosen, and what it was chosen for.
 typedef struct {
-  uint64_t data[32];
-} cublasLtMatmulDescOpaque_t;
-typedef cublasLtMatmulDescOpaque_t* cublasLtMatmulDesc_t;
-typedef struct {
-  uint64_t data[8];
-} cublasLtMatrixLayoutOpaque_t;
-typedef cublasLtMatrixLayoutOpaque_t* cublasLtMatrixLayout_t;
-typedef struct {
-  uint64_t data[8];
-} cublasLtMatmulPreferenceOpaque_t;
-typedef cublasLtMatmulPreferenceOpaque_t* cublasLtMatmulPreference_t;
-typedef struct {
-  uint64_t data[8];
+  uint64_t problem;  // hash of everything that the choice depends on
+  uint64_t workspace;
+  int32_t id, tile, stages, split_k;
+  uint32_t alignment[4], reduction, made_here;
+  uint16_t bias_alignment, aux_alignment;  // of the pointers in the descriptor
+  uint16_t wrong;                          // leaves out the last term of each sum
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;

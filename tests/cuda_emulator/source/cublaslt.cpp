@@ -5,46 +5,41 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <new>
 
 #include "gemm.h"
 #include "internal.h"
 
-namespace hs::emulator {
-namespace {
-
-struct Preference {
+struct cublasLtMatmulPreferenceOpaque_t {
   uint64_t workspace = 0;
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256};
 };
-struct Algorithm {   // what cublasLtMatmulAlgo_t holds
-  uint64_t problem;  // hash of everything that the choice depends on
-  uint64_t workspace;
-  int32_t id, tile, stages, split_k;
-  uint32_t alignment[4], reduction, made_here;
-  uint16_t bias_alignment, aux_alignment;  // of the pointers in the descriptor when it was chosen
-  uint16_t wrong;
+
+namespace hs::emulator {
+namespace {
+
+constexpr uint32_t made_here = 0x48531a1;  // in every algorithm of the heuristic's
+
+// An attribute of a descriptor, and where its value is kept.
+struct Attribute {
+  template <class T>
+  Attribute(int number_, T& value) : number(number_), at(&value), bytes(sizeof value) {}
+  int number;
+  void* at;
+  size_t bytes;
 };
-static_assert(sizeof(Operation) <= sizeof(cublasLtMatmulDescOpaque_t) &&
-              sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
-static_assert(sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t) &&
-              sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
-constexpr uint32_t made_here = 0x48531a1;
 
-Operation& open(cublasLtMatmulDesc_t desc) { return *reinterpret_cast<Operation*>(desc); }
-Layout& open(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(layout); }
-
-template <class T>
-cublasStatus_t set(T& to, const void* value, size_t bytes) {
-  if (!value || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
-  memcpy(&to, value, bytes);
+cublasStatus_t set(int number, const void* value, size_t bytes, std::initializer_list<Attribute> attributes) {
+  const auto* const found = std::ranges::find(attributes, number, &Attribute::number);
+  if (found == attributes.end()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!value || bytes != found->bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(found->at, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t examine(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Problem& p) {
   if (!desc || !a || !b || !c || !d) return CUBLAS_STATUS_INVALID_VALUE;
-  p = {open(desc), open(a), open(b), open(c), open(d), 0, 0, 0, false};
+  p = {*desc, *a, *b, *c, *d, 0, 0, 0, false};
   for (const Layout* layout : {&p.a, &p.b, &p.c, &p.d}) {
     if (layout->rows == 0 || layout->columns == 0) return CUBLAS_STATUS_INVALID_VALUE;
     if (layout->ld < static_cast<int64_t>(layout->rows)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -133,10 +128,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t) {
-  *desc = new cublasLtMatmulDescOpaque_t{};
-  Operation op;
-  op.compute = compute;
-  new (*desc) Operation(op);
+  *desc = new cublasLtMatmulDescOpaque_t{compute};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
@@ -146,29 +138,18 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
   if (!desc) return CUBLAS_STATUS_INVALID_VALUE;
-  Operation& op = open(desc);
-  switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-      return set(op.trans_a, value, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-      return set(op.trans_b, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return set(op.epilogue, value, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return set(op.bias, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
-      return set(op.aux, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
-      return set(op.aux_ld, value, bytes);
-  }
-  return CUBLAS_STATUS_NOT_SUPPORTED;
+  return set(attribute, value, bytes,
+             {{CUBLASLT_MATMUL_DESC_TRANSA, desc->trans_a},
+              {CUBLASLT_MATMUL_DESC_TRANSB, desc->trans_b},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE, desc->epilogue},
+              {CUBLASLT_MATMUL_DESC_BIAS_POINTER, desc->bias},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, desc->aux},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, desc->aux_ld}});
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t ld) {
-  *layout = new cublasLtMatrixLayoutOpaque_t{};
-  const Layout l{type, rows, columns, ld};
-  new (*layout) Layout(l);
+  *layout = new Layout{type, rows, columns, ld};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -176,8 +157,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = new cublasLtMatmulPreferenceOpaque_t{};
-  new (*preference) Preference;
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
@@ -188,22 +168,13 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     size_t bytes) {
   if (!preference) return CUBLAS_STATUS_INVALID_VALUE;
-  Preference& p = *reinterpret_cast<Preference*>(preference);
-  switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-      return set(p.workspace, value, bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-      return set(p.reduction, value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-      return set(p.alignment[0], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-      return set(p.alignment[1], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-      return set(p.alignment[2], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-      return set(p.alignment[3], value, bytes);
-  }
-  return CUBLAS_STATUS_NOT_SUPPORTED;
+  return set(attribute, value, bytes,
+             {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, preference->workspace},
+              {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, preference->reduction},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, preference->alignment[0]},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, preference->alignment[1]},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, preference->alignment[2]},
+              {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, preference->alignment[3]}});
 }
 
 // Three made-up algorithms, best first: split-K (wants workspace, and the leave to reduce in the compute type), a big
@@ -219,29 +190,23 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   Problem p;
   if (const cublasStatus_t status = examine(desc, a, b, c, d, p)) return status;
   if (const cublasStatus_t status = refusal(p, false)) return status;
-  const Preference& pref = *reinterpret_cast<Preference*>(preference);
   const Layout* layouts[] = {&p.a, &p.b, &p.c, &p.d};
   for (int i = 0; i < 4; ++i) {  // an operand has at least the alignment of its elements
-    if (pref.alignment[i] < size_of(layouts[i]->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (preference->alignment[i] < size_of(layouts[i]->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const uint16_t bias = alignment_of(p.op.bias), aux = alignment_of(p.op.aux);
-  const Algorithm all[] = {
+  const cublasLtMatmulAlgo_t all[] = {
       {0, 1u << 20, 67, 20, 8, 2, {}, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, made_here, bias, aux, 0},
       {0, 0, 66, 24, 12, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here, bias, aux, 0},
       {0, 0, 21, 15, 8, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here, bias, aux, 0}};
-  for (Algorithm algorithm : all) {
+  for (cublasLtMatmulAlgo_t algorithm : all) {
     if (*returned == requested) break;
-    if (algorithm.workspace > pref.workspace || (algorithm.reduction & ~pref.reduction)) continue;
+    if (algorithm.workspace > preference->workspace || (algorithm.reduction & ~preference->reduction)) continue;
     if (algorithm.split_k > 1 && p.k < 512) continue;
     algorithm.problem = hash_of(p);
     algorithm.wrong = *returned < options().library.wrong_candidates;
-    std::copy_n(pref.alignment, 4, algorithm.alignment);
-    cublasLtMatmulHeuristicResult_t& result = results[(*returned)++];
-    result = {};
-    memcpy(&result.algo, &algorithm, sizeof(algorithm));
-    result.workspaceSize = algorithm.workspace;
-    result.state = CUBLAS_STATUS_SUCCESS;
-    result.wavesCount = 1.0f;
+    std::copy_n(preference->alignment, 4, algorithm.alignment);
+    results[(*returned)++] = {algorithm, algorithm.workspace, CUBLAS_STATUS_SUCCESS, 1.0f, {}};
   }
   return *returned > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -250,14 +215,12 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     size_t bytes, size_t* written) {
   if (!algo) return CUBLAS_STATUS_INVALID_VALUE;
-  Algorithm algorithm;
-  memcpy(&algorithm, algo, sizeof(algorithm));
   if (written) *written = sizeof(int32_t);
   if (!value || bytes < sizeof(int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  const int32_t number = attribute == CUBLASLT_ALGO_CONFIG_ID           ? algorithm.id
-                         : attribute == CUBLASLT_ALGO_CONFIG_TILE_ID    ? algorithm.tile
-                         : attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algorithm.split_k
-                                                                        : algorithm.stages;
+  const int32_t number = attribute == CUBLASLT_ALGO_CONFIG_ID           ? algo->id
+                         : attribute == CUBLASLT_ALGO_CONFIG_TILE_ID    ? algo->tile
+                         : attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algo->split_k
+                                                                        : algo->stages;
   memcpy(value, &number, sizeof number);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -289,20 +252,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (algo) {  // without one the library asks its heuristic
-    Algorithm algorithm;
-    memcpy(&algorithm, algo, sizeof(algorithm));
-    if (algorithm.made_here != made_here) return CUBLAS_STATUS_INVALID_VALUE;
-    if (algorithm.problem != hash_of(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (workspace_bytes < algorithm.workspace) return CUBLAS_STATUS_INVALID_VALUE;
+    if (algo->made_here != made_here) return CUBLAS_STATUS_INVALID_VALUE;
+    if (algo->problem != hash_of(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (workspace_bytes < algo->workspace) return CUBLAS_STATUS_INVALID_VALUE;
     const void* operands[] = {a, b, c ? c : d, d};
     for (int i = 0; i < 4; ++i) {
-      if (!is_aligned(operands[i], algorithm.alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
+      if (!is_aligned(operands[i], algo->alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if ((p.uses_bias() && !is_aligned(p.op.bias, algorithm.bias_alignment)) ||
-        (p.uses_aux() && !is_aligned(p.op.aux, algorithm.aux_alignment))) {
+    if ((p.uses_bias() && !is_aligned(p.op.bias, algo->bias_alignment)) ||
+        (p.uses_aux() && !is_aligned(p.op.aux, algo->aux_alignment))) {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    p.wrong = algorithm.wrong != 0;
+    p.wrong = algo->wrong != 0;
   }
   if (workspace_bytes > 0 && (where(workspace, workspace_bytes) != Where::device || !is_aligned(workspace, 256))) {
     return CUBLAS_STATUS_INVALID_VALUE;

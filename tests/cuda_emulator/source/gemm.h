@@ -6,21 +6,23 @@
 
 #include "cublasLt.h"
 
-namespace hs::emulator {
-
-struct Operation {
+struct cublasLtMatmulDescOpaque_t {
   int32_t compute = 0, trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   int64_t aux_ld = 0;
   void *bias = nullptr, *aux = nullptr;
 };
-struct Layout {
+struct cublasLtMatrixLayoutOpaque_t {
   int32_t type = 0;
   uint64_t rows = 0, columns = 0;
   int64_t ld = 0;
 };
 
+namespace hs::emulator {
+
+using Layout = cublasLtMatrixLayoutOpaque_t;
+
 struct Problem {
-  Operation op;
+  cublasLtMatmulDescOpaque_t op;
   Layout a, b, c, d;
   int64_t m, n, k;
   bool wrong = false;  // computed by a candidate that leaves out the last term of each sum
