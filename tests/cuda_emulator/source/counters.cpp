@@ -1,15 +1,6 @@
-// Counts what the loads and stores of warps move. The emulator's threads run one after another, so a request (one load
-// or store instruction of a warp) is put together afterwards: between two points that all lanes of the warp pass
-// together, the nth time that a lane comes to an instruction belongs to the nth time of the other lanes. An instruction
-// is known by its address, the return address of the function that is told of the access.
-//
-// Shared memory is told of each access anyway. Global memory is used through plain pointers; where the kernels are
-// compiled with -fsanitize=thread, the compiler calls __tsan_read4(address) and the like at each access. They are
-// defined here, in place of ThreadSanitizer, which is never linked.
-//
-// Branches: with -fsanitize-coverage=trace-pc it calls __sanitizer_cov_trace_pc() at the beginning of each basic block,
-// so that each lane's way is known. A warp's are followed at once, the lanes with the lowest address first, as blocks
-// that stand further down are where ways meet again (Collange, "Stack-less SIMT reconvergence at low cost", 2011).
+// Counts what the loads and stores of warps move, and where lanes part: README.md, "Counts", says how. An instruction
+// is known by its address, the return address of the function that is told of the access: shared memory's own, or
+// __tsan_read4(address) and the like, which the compiler calls at each access to global memory.
 #include "counters.h"
 
 #include <algorithm>
@@ -119,7 +110,10 @@ void count_requests(Request& all) {
   all.clear();
 }
 
-// Counts the places of a warp's way at which its lanes, having come together, go on in more than one direction.
+// Counts the places of a warp's way at which its lanes, having come together, go on in more than one direction. All
+// ways are followed at once, the lanes with the lowest address first, as blocks that stand further down are where ways
+// meet again: true of loops and `if` as the source has them, which -fno-reorder-blocks keeps (Collange, "Stack-less
+// SIMT reconvergence at low cost", 2011).
 void count_branches(size_t warp) {
   constexpr uintptr_t end = UINTPTR_MAX;
   size_t place[32] = {};

@@ -50,7 +50,6 @@ class DeviceAccess {
   // Opens the allocations that these point into; others are opened when the work gets there. Pointers to other memory
   // are ignored.
   DeviceAccess(std::initializer_list<const void*> pointers);
-  DeviceAccess(const void* const* pointers, size_t count);
   void open(const void* const* pointers, size_t count);
   ~DeviceAccess();
 };

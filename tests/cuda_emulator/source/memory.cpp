@@ -1,11 +1,9 @@
-// Device memory: one big mapping without access rights, out of which allocations are cut first-fit from a place that
-// moves on, so that freed memory is not reused soon. Each has pages of its own and ends where a page ends, with pages
-// behind it that never get access rights: an access beyond them is a SIGSEGV, which becomes a report. Only the
-// allocations that a piece of device work uses are opened for it; the host and everything else would fault there, too.
+// Device memory (README.md, "Global memory"): one big mapping without access rights, out of which allocations are cut
+// first-fit from a place that moves on, so that freed memory is not reused soon. Only the allocations that a piece of
+// device work uses are opened for it: the host and everything else get a SIGSEGV there, which becomes a report.
 //
-// The bytes of an allocation's pages that are not its own (before it; behind it up to 15, because it starts at a
-// multiple of 16) cannot be protected. They hold a pattern that is NaN in every type of up to 32 bits, and is looked at
-// after the work. New memory is filled with 0xff, which is NaN too.
+// The bytes of an allocation's pages that are not its own hold a pattern that is NaN in every type of up to 32 bits,
+// and is looked at after the work. New memory is filled with 0xff, which is NaN too.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,53 +37,64 @@ struct Allocation {
   size_t bytes;
   bool open = false;
 };
+using Block = std::pair<const size_t, Allocation>;  // the first: where in the arena
 // Never destroyed, like all of the emulator's state: the engine's own static objects may free memory after main().
-auto& blocks = *new std::map<size_t, Allocation>;  // by offset
-auto& opened = *new std::vector<size_t>;           // those of them that are open
-auto& freed = *new std::map<size_t, size_t>;       // offset -> bytes, until the pages are used again
+auto& blocks = *new std::map<size_t, Allocation>;
+auto& opened = *new std::vector<Block*>;      // those of them that are open
+auto& freed = *new std::map<size_t, size_t>;  // offset -> bytes, until the pages are used again
 auto& pinned = *new std::map<uintptr_t, size_t>;
 
 size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 size_t first_page(size_t at) { return at / page * page; }
 size_t last_page_end(size_t at, size_t bytes) { return rounded_up(at + bytes, page); }
+Pages pages_of(const Block& block) {
+  const size_t begin = first_page(block.first);
+  return {arena + begin, last_page_end(block.first, block.second.bytes) - begin};
+}
 
-void set_rights(size_t at, size_t bytes, int rights) {
-  const size_t begin = first_page(at);
-  if (mprotect(arena + begin, last_page_end(at, bytes) - begin, rights) != 0) {
+// Where in the arena; `reserved` if it is not there.
+size_t offset_of(const volatile void* address) {
+  const auto* p = static_cast<const volatile char*>(address);
+  return arena && p >= arena && p < arena + reserved ? static_cast<size_t>(p - arena) : reserved;
+}
+
+// The last entry of a map that begins at `at` or before; null if there is none.
+template <class Map>
+auto* last_until(Map& map, typename Map::key_type at) {
+  const auto next = map.upper_bound(at);
+  return next == map.begin() ? nullptr : &*std::prev(next);
+}
+
+void set_rights(Pages pages, int rights) {
+  if (mprotect(pages.begin, pages.bytes, rights) != 0) {
     std::perror("CUDA emulator: device memory");
     std::abort();
   }
 }
 
-void open(size_t at, Allocation& block) {
-  if (block.open) return;
-  set_rights(at, block.bytes, PROT_READ | PROT_WRITE);
-  block.open = true;
-  opened.push_back(at);
-  const Pages pages = {arena + first_page(at), last_page_end(at, block.bytes) - first_page(at)};
+void open(Block& block) {
+  const Pages pages = pages_of(block);
+  set_rights(pages, PROT_READ | PROT_WRITE);
+  block.second.open = true;
+  opened.push_back(&block);
   snapshot_opened(pages);
   pages_opened(pages);
 }
 
 void close_all() {
   if (!options().protect) return;
-  for (const size_t at : opened) {
-    Allocation& block = blocks.at(at);
-    set_rights(at, block.bytes, PROT_NONE);
-    block.open = false;
+  for (Block* block : opened) {
+    set_rights(pages_of(*block), PROT_NONE);
+    block->second.open = false;
   }
   opened.clear();
 }
 
 bool open_at(const void* address) {
-  const char* p = static_cast<const char*>(address);
-  if (!arena || p < arena || p >= arena + reserved) return false;
-  const size_t offset = static_cast<size_t>(p - arena);
-  auto found = blocks.upper_bound(offset);
-  if (found == blocks.begin()) return false;
-  --found;
-  if (offset >= found->first + found->second.bytes || found->second.open) return false;
-  open(found->first, found->second);
+  const size_t offset = offset_of(address);
+  Block* const block = last_until(blocks, offset);
+  if (!block || offset >= block->first + block->second.bytes || block->second.open) return false;
+  open(*block);
   return true;
 }
 
@@ -131,13 +140,14 @@ unsigned char pattern(size_t offset, size_t at) {
 
 // Calls visit(begin, end) for the bytes before the allocation and for those behind it.
 template <class Visit>
-void around(size_t at, size_t bytes, const Visit& visit) {
+void around(const Block& block, const Visit& visit) {
+  const auto& [at, allocation] = block;
   visit(first_page(at), at);
-  visit(at + bytes, last_page_end(at, bytes));
+  visit(at + allocation.bytes, last_page_end(at, allocation.bytes));
 }
 
-void fill_around(size_t at, size_t bytes) {
-  around(at, bytes, [at](size_t begin, size_t end) {
+void fill_around(const Block& block) {
+  around(block, [at = block.first](size_t begin, size_t end) {
     ASAN_UNPOISON_MEMORY_REGION(arena + begin, end - begin);
     for (size_t i = begin; i < end; ++i) arena[i] = static_cast<char>(pattern(i, at));
     ASAN_POISON_MEMORY_REGION(arena + begin, end - begin);
@@ -155,19 +165,16 @@ void* allocate(size_t bytes) {
   if (pages + need > reserved) return nullptr;
   cursor = pages + need;
   const size_t at = pages + rounded_up(bytes, page) - rounded_up(bytes, alignment);
-  while (!freed.empty()) {  // those whose pages these were
-    auto overlapping = freed.lower_bound(pages + need);
-    if (overlapping == freed.begin()) break;
-    --overlapping;
+  while (const auto* overlapping = last_until(freed, pages + need - 1)) {  // those whose pages these were
     if (last_page_end(overlapping->first, overlapping->second) <= pages) break;
-    freed.erase(overlapping);
+    freed.erase(overlapping->first);
   }
-  Allocation& block = blocks[at] = {bytes};
+  Block& block = *blocks.insert({at, {bytes}}).first;
   live += bytes;
-  open(at, block);
+  open(block);
   ASAN_UNPOISON_MEMORY_REGION(arena + at, bytes);
   memset(arena + at, garbage, bytes);
-  fill_around(at, bytes);
+  fill_around(block);
   ASAN_POISON_MEMORY_REGION(arena + last_page_end(at, bytes), guard_bytes);
   if (access_depth == 0) close_all();
   return arena + at;
@@ -189,9 +196,7 @@ __attribute__((no_sanitize("address"))) size_t first_overwritten(size_t begin, s
 
 }  // namespace
 
-DeviceAccess::DeviceAccess(std::initializer_list<const void*> pointers)
-    : DeviceAccess(pointers.begin(), pointers.size()) {}
-DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
+DeviceAccess::DeviceAccess(std::initializer_list<const void*> pointers) {
   if (access_depth++ == 0) {
     access_thread = pthread_self();
     struct sigaction action = {};
@@ -200,7 +205,7 @@ DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
     sigaction(SIGILL, &action, &previous_trap);
     sigaction(SIGSEGV, &action, &previous_action);  // only while device work runs: others may want this signal, too
   }
-  open(pointers, count);
+  open(pointers.begin(), pointers.size());
 }
 void DeviceAccess::open(const void* const* pointers, size_t count) {
   for (size_t i = 0; i < count; ++i) open_at(pointers[i]);
@@ -213,83 +218,67 @@ DeviceAccess::~DeviceAccess() {
 }
 
 Where where(const void* pointer, size_t bytes) {
-  const char* p = static_cast<const char*>(pointer);
-  if (!arena || p < arena || p >= arena + reserved) return Where::host;
-  const size_t offset = static_cast<size_t>(p - arena);
-  auto found = blocks.upper_bound(offset);
-  if (found == blocks.begin()) return Where::overrun;
-  --found;
-  return offset + bytes <= found->first + found->second.bytes ? Where::device : Where::overrun;
+  const size_t offset = offset_of(pointer);
+  if (offset == reserved) return Where::host;
+  const Block* const block = last_until(blocks, offset);
+  return block && offset + bytes <= block->first + block->second.bytes ? Where::device : Where::overrun;
 }
 
 bool is_aligned(const void* pointer, size_t to) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-  if (address % to == 0) return true;
+  if (reinterpret_cast<uintptr_t>(pointer) % to == 0) return true;
   if (where(pointer, 0) != Where::device) return false;
-  const size_t offset = address - reinterpret_cast<uintptr_t>(arena);
-  return (offset - std::prev(blocks.upper_bound(offset))->first) % to == 0;
+  const size_t offset = offset_of(pointer);
+  return (offset - last_until(blocks, offset)->first) % to == 0;
 }
 
 uint64_t address_on_device(const void* address) {
-  const uint64_t offset = static_cast<uint64_t>(static_cast<const char*>(address) - arena);
-  if (!arena || offset >= reserved) return 0;
-  auto found = blocks.upper_bound(offset);
-  if (found == blocks.begin()) return 0;
-  --found;
-  return rounded_up(found->first, 256) + (offset - found->first);
+  const size_t offset = offset_of(address);
+  const Block* const block = offset == reserved ? nullptr : last_until(blocks, offset);
+  return block ? rounded_up(block->first, 256) + (offset - block->first) : 0;
 }
 
 std::vector<Pages> open_pages() {
   std::vector<Pages> all;
-  for (const size_t at : opened) {
-    all.push_back({arena + first_page(at), last_page_end(at, blocks.at(at).bytes) - first_page(at)});
-  }
+  for (const Block* block : opened) all.push_back(pages_of(*block));
   return all;
 }
 
 Pages open_pages_with(const void* address) {
-  const char* p = static_cast<const char*>(address);
-  if (!arena || p < arena || p >= arena + reserved) return {};
-  auto found = blocks.upper_bound(first_page(static_cast<size_t>(p - arena)) + page - 1);  // the first on a later page
-  if (found == blocks.begin()) return {};
-  --found;
-  const Pages pages = {arena + first_page(found->first),
-                       last_page_end(found->first, found->second.bytes) - first_page(found->first)};
-  return found->second.open && p < pages.begin + pages.bytes ? pages : Pages();
+  const size_t offset = offset_of(address);
+  if (offset == reserved) return {};
+  const Block* const block = last_until(blocks, first_page(offset) + page - 1);  // the last that begins on its page
+  if (!block || !block->second.open) return {};
+  const Pages pages = pages_of(*block);
+  return address < pages.begin + pages.bytes ? pages : Pages();
 }
 
-void set_writable(Pages pages, bool writable) {
-  set_rights(static_cast<size_t>(pages.begin - arena), pages.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
-}
+void set_writable(Pages pages, bool writable) { set_rights(pages, writable ? PROT_READ | PROT_WRITE : PROT_READ); }
 
 bool is_pinned(const void* pointer, size_t bytes) {
   const uintptr_t p = reinterpret_cast<uintptr_t>(pointer);
-  auto found = pinned.upper_bound(p);
-  if (found == pinned.begin()) return false;
-  --found;
-  return p + bytes <= found->first + found->second;
+  const auto* const found = last_until(pinned, p);
+  return found && p + bytes <= found->first + found->second;
 }
 
 const volatile unsigned char* find_overwritten() {
   const volatile unsigned char* found = nullptr;
-  for (const size_t at : opened) {
-    const size_t bytes = blocks.at(at).bytes;
+  for (const Block* block : opened) {
     bool intact = true;
-    around(at, bytes, [&](size_t begin, size_t end) {
-      const size_t i = first_overwritten(begin, end, at);
+    around(*block, [&](size_t begin, size_t end) {
+      const size_t i = first_overwritten(begin, end, block->first);
       if (i == end) return;
       intact = false;
       if (!found) found = reinterpret_cast<unsigned char*>(arena + i);
     });
-    if (!intact) fill_around(at, bytes);
+    if (!intact) fill_around(*block);
   }
   return found;
 }
 
 std::string describe(const volatile void* address) {
-  const char* p = const_cast<const char*>(static_cast<const volatile char*>(address));
-  if (!arena || p < arena || p >= arena + reserved) return format("at address %p, which is not on the device", p);
-  const size_t offset = static_cast<size_t>(p - arena);
+  const void* p = const_cast<const void*>(address);
+  const size_t offset = offset_of(address);
+  if (offset == reserved) return format("at address %p, which is not on the device", p);
   size_t nearest = reserved;
   std::string text;
   const auto consider = [&](size_t at, size_t bytes, const char* kind) {
@@ -336,16 +325,15 @@ cudaError_t cudaFree(void* pointer) {
   if (!pointer) return cudaSuccess;
   if (const cudaError_t error = unsafe_in_capture()) return remember(error);
   drain();  // as the real one does
-  const size_t offset = static_cast<size_t>(static_cast<char*>(pointer) - arena);
-  auto found = blocks.find(offset);
-  if (!arena || found == blocks.end()) return remember(cudaErrorInvalidValue);
+  auto found = blocks.find(offset_of(pointer));
+  if (found == blocks.end()) return remember(cudaErrorInvalidValue);
   const size_t bytes = found->second.bytes;
   live -= bytes;
-  set_rights(offset, bytes, PROT_NONE);
+  set_rights(pages_of(*found), PROT_NONE);
   ASAN_POISON_MEMORY_REGION(pointer, bytes);
-  std::erase(opened, offset);
+  std::erase(opened, &*found);
+  freed[found->first] = bytes;
   blocks.erase(found);
-  freed[offset] = bytes;
   return remember(sticky_error());
 }
 

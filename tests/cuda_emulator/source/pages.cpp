@@ -1,10 +1,6 @@
-// Weak memory between the blocks of a launch. What a block writes is its own, until __threadfence() publishes what it
-// has written so far; what it has not published by its end is published at the end of the launch. An atomic publishes
-// what it has changed and nothing else, as on a device, where it may overtake the writes before it. So a kernel that
-// tells another block "my part is done" without a fence lets that block read what was there before the launch.
-//
-// While a launch runs, open pages are read-only. The first write to a page keeps a copy of it, which is what the others
-// see; at the end of the block the page is that copy again, and the differences wait.
+// Weak memory between the blocks of a launch: README.md, "Order of global memory", has the rules. While a launch runs,
+// open pages are read-only. The first write to a page keeps a copy of it, which is what the others see; at the end of
+// the block the page is that copy again, and the differences wait.
 #include <unistd.h>
 
 #include <cstring>
