@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <bit>
 #include <csignal>
 #include <cstdarg>
 #include <cstring>
@@ -64,6 +65,18 @@ Thread* next_thread() {
     std::swap(ready[ready_head], ready[ready_head + randomness()() % (ready.size() - ready_head)]);
   }
   return &block.threads[static_cast<size_t>(ready[ready_head++])];
+}
+
+void make_all_ready() {
+  std::vector<int> all(block.threads.size());
+  std::iota(all.begin(), all.end(), 0);
+  make_ready(all);
+}
+
+// Calls body(lane) for each lane of a mask.
+template <class Body>
+void for_lanes(uint32_t mask, const Body& body) {
+  for (; mask != 0; mask &= mask - 1) body(std::countr_zero(mask));
 }
 
 void enter(Thread& thread) {
@@ -203,9 +216,7 @@ bool run_block() {
   finished_threads = 0;
   ready.clear();
   ready_head = 0;
-  std::vector<int> all(count);
-  std::iota(all.begin(), all.end(), 0);
-  make_ready(all);
+  make_all_ready();
 
   active_fiber = &host_fiber;
   go(next_thread(), false);
@@ -306,9 +317,7 @@ int block_barrier(Vote vote, int predicate, const Place& place) {
     barrier = {0, 0, barrier.votes};
     ++block.epoch;
     warp_is_together(-1);
-    std::vector<int> threads(block.threads.size());
-    std::iota(threads.begin(), threads.end(), 0);
-    make_ready(threads);
+    make_all_ready();
   }
   wait_until_ready(self);
   return vote == Vote::count ? barrier.result : vote == Vote::all ? barrier.result == all : barrier.result > 0;
@@ -340,37 +349,29 @@ void collective(uint32_t mask, void* argument, Perform perform, bool orders_memo
     Warp& warp = block.warps[static_cast<size_t>(self.warp)];
     ++warp.time;
     uint32_t known[32] = {};
-    for (int u = 0; u < 32; ++u) {
-      if (!(mask >> u & 1)) continue;
+    for_lanes(mask, [&](int u) {
       for (int w = 0; w < 32; ++w) known[w] = std::max(known[w], warp.known[u][w]);
-    }
-    for (int u = 0; u < 32; ++u) {
-      if (mask >> u & 1) known[u] = warp.time;
-    }
-    for (int u = 0; u < 32; ++u) {
-      if (mask >> u & 1) memcpy(warp.known[u], known, sizeof(known));
-    }
+    });
+    for_lanes(mask, [&](int u) { known[u] = warp.time; });
+    for_lanes(mask, [&](int u) { memcpy(warp.known[u], known, sizeof(known)); });
   }
   if (mask == 0xffffffffu) warp_is_together(self.warp);
   if (perform) perform(complete.arguments, mask, place);
   std::vector<int> others;
-  for (int u = 0; u < 32; ++u) {
-    if ((mask >> u & 1) && u != self.lane) others.push_back(self.warp * 32 + u);
-  }
+  for_lanes(mask & ~(1u << self.lane), [&](int u) { others.push_back(self.warp * 32 + u); });
   make_ready(others);  // this lane goes on by itself: one switch less
 }
 
 void exchange(void* const (&arguments)[32], uint32_t mask, const Place& place) {
-  for (int u = 0; u < 32; ++u) {
-    if (!(mask >> u & 1)) continue;
+  for_lanes(mask, [&](int u) {
     auto* mine = static_cast<Exchange*>(arguments[u]);
-    if (!(mask >> mine->source & 1)) {
+    if (mask >> mine->source & 1) {
+      mine->result = static_cast<const Exchange*>(arguments[mine->source])->value;
+    } else {
       device_fault(cudaErrorLaunchFailure, "%s: lane %d reads lane %d, which is not in the mask 0x%08x",
                    describe(place).c_str(), u, mine->source, mask);
-      continue;
     }
-    mine->result = static_cast<const Exchange*>(arguments[mine->source])->value;
-  }
+  });
 }
 
 uint32_t ballot(uint32_t mask, bool predicate, const Place& place) {
@@ -382,12 +383,8 @@ uint32_t ballot(uint32_t mask, bool predicate, const Place& place) {
       mask, &mine,
       [](void* const(&arguments)[32], uint32_t lanes, const Place&) {
         uint32_t result = 0;
-        for (int u = 0; u < 32; ++u) {
-          if (lanes >> u & 1) result |= static_cast<uint32_t>(static_cast<Ballot*>(arguments[u])->yes) << u;
-        }
-        for (int u = 0; u < 32; ++u) {
-          if (lanes >> u & 1) static_cast<Ballot*>(arguments[u])->result = result;
-        }
+        for_lanes(lanes, [&](int u) { result |= uint32_t{static_cast<Ballot*>(arguments[u])->yes} << u; });
+        for_lanes(lanes, [&](int u) { static_cast<Ballot*>(arguments[u])->result = result; });
       },
       false, place);
   return mine.result;
