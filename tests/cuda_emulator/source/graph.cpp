@@ -185,9 +185,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     if (!is_live(stream)) return cudaErrorInvalidResourceHandle;
     if (capture_of(stream)) return forbid_in_capture(stream);  // child graphs are not emulated
     const std::vector<CUgraphNode_st>& nodes = executable->graph.nodes;
-    std::vector<Work> works;
     std::vector<bool> taken(nodes.size());
-    while (works.size() < nodes.size()) {
+    for (size_t count = 0; count < nodes.size(); ++count) {
       std::vector<size_t> able;
       for (size_t i = 0; i < nodes.size() && (options().delay_streams || able.empty()); ++i) {
         const auto done = [&](int before) { return taken[static_cast<size_t>(before)]; };
@@ -195,9 +194,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
       }
       const size_t next = able.size() == 1 ? able[0] : able[randomness()() % able.size()];
       taken[next] = true;
-      works.push_back(nodes[next].work);
+      if (const cudaError_t error = enqueue(stream, nodes[next].work)) return error;
     }
-    return enqueue_all(stream, works);
+    return cudaSuccess;
   });
 }
 

@@ -70,8 +70,6 @@ void forget_launches();  // every kernel is loaded anew
 using Work = std::function<void()>;
 // Appends to the stream, or to the graph that it is capturing.
 cudaError_t enqueue(cudaStream_t stream, Work work);
-// The same for the copies of a graph: nodes of one launch, already in an order that respects their dependencies.
-cudaError_t enqueue_all(cudaStream_t stream, const std::vector<Work>& works);
 bool is_live(cudaStream_t stream);
 void drain();  // runs everything that is queued
 // For work that waits for something outside of the device: it is called again later, and its stream does not go on.

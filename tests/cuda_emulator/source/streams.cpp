@@ -111,13 +111,6 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
   return push(stream, {std::move(work), nullptr});
 }
 
-cudaError_t enqueue_all(cudaStream_t stream, const std::vector<Work>& works) {
-  for (const Work& work : works) {
-    if (const cudaError_t error = push(stream, {work, nullptr})) return error;
-  }
-  return cudaSuccess;
-}
-
 void drain() {
   run_until([] {
     return std::all_of(streams.begin(), streams.end(), [](cudaStream_t each) { return each->queue.empty(); });
