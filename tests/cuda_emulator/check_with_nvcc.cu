@@ -13,13 +13,9 @@
 namespace {
 
 // How an argument is passed: an enumeration as an int, any pointer as a pointer, a struct by its size.
-template <class T>
-struct Passed {
-  static constexpr int kind = std::is_pointer_v<T> ? 1 : std::is_enum_v<T> || std::is_integral_v<T> ? 2 : 3;
-  static constexpr size_t size = sizeof(T);
-};
 template <class A, class B>
-constexpr bool alike = Passed<A>::kind == Passed<B>::kind&& Passed<A>::size == Passed<B>::size;
+constexpr bool alike =
+    sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_class_v<A> == std::is_class_v<B>;
 
 template <class R, class... A, class S, class... B>
 constexpr bool same_call(R (*)(A...), S (*)(B...)) {

@@ -30,19 +30,16 @@ class fragment<accumulator, 16, 16, 16, float> : public fragment_elements<float,
 
 namespace emulated {
 
-// Row and column of element i of a lane, in a (m x k), b (k x n) and the accumulator (m x n).
+// Row and column of element i of a lane, in b (k x n), and in a (m x k) and the accumulator (m x n).
 struct Place2 {
   int row, column;
 };
-inline Place2 element(matrix_a*, int lane, int i) {
-  i %= 8;
-  return {lane / 4 + 8 * (i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
-}
 inline Place2 element(matrix_b*, int lane, int i) {
   i %= 8;
   return {2 * (lane % 4) + i % 2 + 8 * (i / 2 % 2), lane / 4 + 8 * (i / 4)};
 }
-inline Place2 element(accumulator*, int lane, int i) {
+inline Place2 element(void*, int lane, int i) {
+  i %= 8;
   return {lane / 4 + 8 * (i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
 }
 

@@ -92,17 +92,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return api([&] {
     if (device != 0) return cudaErrorInvalidDevice;
-    static const std::map<cudaDeviceAttr, int> values = {
+    const std::map<cudaDeviceAttr, int> values = {
         {cudaDevAttrClockRate, 1980000},
         {cudaDevAttrMultiProcessorCount, 132},
         {cudaDevAttrL2CacheSize, 50 << 20},
         {cudaDevAttrComputeCapabilityMajor, 9},
+        {cudaDevAttrPageableMemoryAccess, options().pageable_access},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
     };
-    if (attribute == cudaDevAttrPageableMemoryAccess) {
-      *value = options().pageable_access ? 1 : 0;
-      return cudaSuccess;
-    }
     const auto found = values.find(attribute);
     if (found == values.end()) return cudaErrorInvalidValue;
     *value = found->second;
