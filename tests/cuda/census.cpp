@@ -291,34 +291,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
 }
 
 // These are counted and then run.
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+template <class... A>
+cudaError_t counted(cudaError_t (*own)(A...), A... arguments) {
   count_host_call();
+  return hs::test::library_function(own)(arguments...);
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (recorder) recorder->capturing = true;
-  return hs::test::library_function(cudaStreamBeginCapture)(stream, mode);
+  return counted(cudaStreamBeginCapture, stream, mode);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  count_host_call();
   if (recorder) recorder->capturing = false;
-  return hs::test::library_function(cudaStreamEndCapture)(stream, graph);
+  return counted(cudaStreamEndCapture, stream, graph);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  count_host_call();
   if (recorder) ++recorder->replays;
-  return hs::test::library_function(cudaGraphLaunch)(graph, stream);
+  return counted(cudaGraphLaunch, graph, stream);
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  count_host_call();
-  return hs::test::library_function(cudaStreamSynchronize)(stream);
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return counted(cudaStreamSynchronize, stream); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  count_host_call();
-  return hs::test::library_function(cudaStreamWaitEvent)(stream, event, flags);
+  return counted(cudaStreamWaitEvent, stream, event, flags);
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  count_host_call();
-  return hs::test::library_function(cudaEventRecord)(event, stream);
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  count_host_call();
-  return hs::test::library_function(cudaEventSynchronize)(event);
-}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return counted(cudaEventRecord, event, stream); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return counted(cudaEventSynchronize, event); }

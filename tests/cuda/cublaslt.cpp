@@ -1,9 +1,11 @@
 // The variant of gemm that calls cuBLASLt, against a library that refuses, rounds in another order, or computes
 // nonsense: the results stay right, and every fallback is told.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -18,12 +20,8 @@
 #include "tests/support/emulated.h"
 #include "tests/support/random_tensor.h"
 
-namespace hs {
-
-// kernels/gemm/gemm.cuh, which only .cu files can include.
-void gemm_unfused(const Gemm& call);
-
-namespace test {
+#ifdef HALFSTEP_TEST_EMULATED
+namespace hs::test {
 namespace {
 
 using bench::measure::KernelCall;
@@ -40,34 +38,6 @@ class Integers {
 };
 
 Numbers numbers(const Tensor& x) { return to_numbers(x.to(Device::cpu)); }
-
-}  // namespace
-
-TEST_CASE("the derivative of ReLU from the ReLU's output instead of its mask") {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    Integers integers;
-    const Tensor dy = integers({37, 6}, dtype, Device::cuda), w = integers({45, 6}, dtype, Device::cuda);
-    const Tensor output = integers({37, 45}, dtype, Device::cuda);
-    Tensor dc = Tensor::empty({37, 45}, dtype, Device::cuda), dbias = Tensor::empty({45}, dtype, Device::cuda);
-    gemm_unfused({.a = dy,
-                  .b = w,
-                  .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward},
-                  .c = dc,
-                  .relu_output = output,
-                  .bias_gradient = dbias});
-    Numbers expected = naive_gemm(numbers(dy), numbers(w), {}, 37, 45, 6, {.transpose_b = true}), sums(45);
-    const Numbers of_relu = numbers(output);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      if (!(of_relu[i] > 0)) expected[i] = 0;
-      sums[i % 45] += expected[i];
-    }
-    CHECK(numbers(dc) == expected);
-    CHECK(numbers(dbias) == sums);
-  }
-}
-
-#ifdef HALFSTEP_TEST_EMULATED
-namespace {
 
 // What is computed with one epilogue, from integers, which are exact: C; with ReLU also the gradient at the sums and
 // the bias gradient, with the mask that the first call wrote.
@@ -223,35 +193,58 @@ TEST_CASE("where cuBLASLt gets the ReLU wrong, its derivative goes to a variant 
   CHECK(cuda.values == cpu.values);
 }
 
-// No other test may have these shapes: what a product is found to be good for lasts as long as the process.
-TEST_CASE("child: products that cuBLASLt gets wrong" * doctest::skip()) {
-  const std::pair<DType, const char*> next_variants[] = {{DType::f32, "tiled"}, {DType::f16, "mma"}};
-  for (const auto& [dtype, next] : next_variants) {
+// In f32 and f16; prints what ran, and what was found of the library.
+TEST_CASE("child: two products" * doctest::skip()) {
+  for (const DType dtype : {DType::f32, DType::f16}) {
     Integers integers;
     const Tensor a = integers({37, 70}, dtype, Device::cuda), b = integers({70, 45}, dtype, Device::cuda);
     Tensor c = Tensor::empty({37, 45}, dtype, Device::cuda);
-    CHECK(std::string(gemm({.a = a, .b = b, .c = c}).name) == next);
+    const std::string variant = gemm({.a = a, .b = b, .c = c}).name;
     CHECK(numbers(c) == naive_gemm(numbers(a), numbers(b), {}, 37, 45, 70, {}));
-    CHECK(noted_choices().at(std::string("gemm ") + name(dtype) + " 37x45x70 NN") ==
-          "not usable: of ones times ones, 1665 elements are not K; none of its 2 candidates passes");
-    gemm.force("cublaslt");
+    const std::string found = noted_choices().at(std::string("gemm ") + name(dtype) + " 37x45x70 NN");
+    std::printf("%s by %s: %s\n", name(dtype), variant.c_str(), found.c_str());
+    if (variant == "cublaslt") continue;
+    const ForcedVariant forced(gemm, "cublaslt");
     CHECK_THROWS_WITH_AS(gemm({.a = a, .b = b, .c = c}),
                          doctest::Contains("gemm: no cuda kernel named cublaslt takes ("), Error);
-    gemm.force(nullptr);
   }
 }
 
-TEST_CASE("a product that cuBLASLt gets wrong goes to the next variant, and one line says so") {
-  const ChildResult child = run_child("HALFSTEP_EMULATOR_DROP_K_TAIL=64", "child: products that cuBLASLt gets wrong");
+TEST_CASE("a library that is wrong, not there or another one: the results are right, and one line says so") {
+  const struct {
+    const char *environment, *algorithm, *fault;
+  } cases[] = {{"HALFSTEP_EMULATOR_DROP_K_TAIL=64", "cublaslt algorithm 66, tile 24, stages 12, split-k 1, workspace 0",
+                "of ones times ones, 1665 elements are not K; none of its 2 candidates passes"},
+               {"HALFSTEP_CUBLASLT=/nowhere/libcublasLt.so", "no algorithm",
+                "/nowhere/libcublasLt.so: cannot open shared object file: No such file or directory; install cuBLASLt, "
+                "or name the library in the variable HALFSTEP_CUBLASLT"},
+               {"HALFSTEP_CUBLASLT=libm.so.6", "no algorithm",
+                "libm.so.6: has no function cublasLtCreate; expected cuBLASLt 12 or newer"}};
+  for (const auto& [environment, algorithm, fault] : cases) {
+    const ChildResult child = run_child(environment, "child: two products");
+    INFO(environment, "\n", child.output);
+    CHECK(child.status == 0);
+    for (const auto& [type, next] : {std::pair{"f32", "tiled"}, {"f16", "mma"}}) {
+      const std::string line = fmt::format(
+          "halfstep: cuBLASLt is not usable for gemm {} 37x45x70 NN ({}; {}); another variant runs, slowly\n", type,
+          algorithm, fault);
+      CHECK(child.output.find(line) != std::string::npos);
+      CHECK(child.output.find(line) == child.output.rfind(line));
+      CHECK(child.output.find(fmt::format("{} by {}: not usable: {}\n", type, next, fault)) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a wrong first candidate is passed over, and one line says so") {
+  const ChildResult child = run_child("HALFSTEP_EMULATOR_LT_WRONG=1", "child: two products");
   INFO(child.output);
   CHECK(child.status == 0);
-  for (const char* type : {"f32", "f16"}) {
-    const std::string line = std::string("halfstep: cuBLASLt is not usable for gemm ") + type +
-                             " 37x45x70 NN (cublaslt algorithm 66, tile 24, stages 12, split-k 1, workspace 0; of ones "
-                             "times ones, 1665 elements are not K; none of its 2 candidates passes); another "
-                             "variant runs, slowly\n";
+  for (const char* line :
+       {"halfstep: cuBLASLt's first choice for gemm f16 37x45x70 NN is not usable (cublaslt algorithm 66, tile 24, "
+        "stages 12, split-k 1, workspace 0; of ones times ones, 1665 elements are not K); cublaslt algorithm 21, tile "
+        "15, stages 8, split-k 1, workspace 0 runs\n",
+        "f16 by cublaslt: cublaslt algorithm 21, "}) {
     CHECK(child.output.find(line) != std::string::npos);
-    CHECK(child.output.find(line) == child.output.rfind(line));
   }
 }
 
@@ -313,91 +306,34 @@ TEST_CASE("the library as an adversary: a bias after rounding, truncated sums, T
   CHECK(sum(DType::f32, DType::f32, tie, 0, {.tf32 = true}) == 1025);
 }
 
-TEST_CASE("a bias that the library adds after rounding is no fault") {
+TEST_CASE("a library that adds the bias after rounding, or truncates sums as a tensor core does, is no fault") {
   const Emulator emulator;
-  emulator::options().library.late_bias = true;
-  const struct {
+  struct Case {
+    bool late_bias;
+    int guard_bits;
     DType dtype;
     int64_t M, N, K;
-    const char* name;
-  } all[] = {{DType::f16, 2048, 32, 16, "gemm f16 2048x32x16 NN bias"},
-             {DType::f16, 600, 64, 288, "gemm f16 600x64x288 NN bias"},
-             {DType::bf16, 64, 24, 1600, "gemm bf16 64x24x1600 NN bias"}};
-  for (const auto& [dtype, M, N, K, name] : all) {
+  };
+  std::vector<Case> cases = {{true, -1, DType::f16, 2048, 32, 16},
+                             {true, -1, DType::f16, 600, 64, 288},
+                             {true, -1, DType::bf16, 64, 24, 1600}};
+  int64_t rows = 70;  // each product is a new one
+  for (const int guard_bits : {0, 2}) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      for (const int64_t K : {16, 1600, 20000}) cases.push_back({false, guard_bits, dtype, ++rows, 32, K});
+    }
+  }
+  for (const auto& [late_bias, guard_bits, dtype, M, N, K] : cases) {
+    emulator::options().library.late_bias = late_bias;
+    emulator::options().library.guard_bits = guard_bits;
     Integers integers;
     const Tensor a = integers({M, K}, dtype, Device::cuda), b = integers({K, N}, dtype, Device::cuda);
     (void)matmul(a, b, integers({N}, dtype, Device::cuda));
-    CHECK(noted_choices().at(name).starts_with("cublaslt algorithm"));
+    const std::string product = fmt::format("gemm {} {}x{}x{} NN bias", name(dtype), M, N, K);
+    INFO(product);
+    CHECK(noted_choices().at(product).starts_with("cublaslt algorithm"));
   }
   CHECK(noted_choices().at("cuBLASLt") == "13.0.0 of the emulator");
-}
-
-TEST_CASE("sums that are truncated as in a tensor core are no fault") {
-  const Emulator emulator;
-  int64_t M = 70;
-  for (const int guard_bits : {0, 2}) {
-    emulator::options().library.guard_bits = guard_bits;
-    for (const DType dtype : {DType::f16, DType::bf16}) {
-      for (const int64_t K : {16, 1600, 20000}) {
-        Integers integers;
-        const Tensor a = integers({++M, K}, dtype, Device::cuda), b = integers({K, 32}, dtype, Device::cuda);
-        (void)matmul(a, b, integers({32}, dtype, Device::cuda));
-        const std::string product =
-            std::string("gemm ") + name(dtype) + " " + std::to_string(M) + "x32x" + std::to_string(K) + " NN bias";
-        CHECK(noted_choices().at(product).starts_with("cublaslt algorithm"));
-      }
-    }
-  }
-}
-
-TEST_CASE("child: a product without the library" * doctest::skip()) {
-  const Emulator emulator;
-  const std::vector<Numbers> expected = products(Device::cpu, DType::f16, 33, true, true);
-  CHECK(products(Device::cuda, DType::f16, 33, true, true) == expected);
-}
-
-TEST_CASE("without cuBLASLt, or with something else in its place, another variant runs and one line says what to do") {
-  const std::pair<const char*, const char*> files[] = {
-      {"/nowhere/libcublasLt.so",
-       "; install cuBLASLt, or name the library in the variable HALFSTEP_CUBLASLT); another"},
-      {"libm.so.6", "libm.so.6: has no function cublasLtCreate; expected cuBLASLt 12 or newer); another"}};
-  for (const auto& [file, what] : files) {
-    const ChildResult child =
-        run_child(std::string("HALFSTEP_CUBLASLT=") + file, "child: a product without the library");
-    INFO(child.output);
-    CHECK(child.status == 0);
-    CHECK(child.output.find("halfstep: cuBLASLt is not usable for gemm f16 33x24x8 NN bias relu (") !=
-          std::string::npos);
-    CHECK(child.output.find(what) != std::string::npos);
-  }
-}
-
-TEST_CASE("child: the first candidate is wrong" * doctest::skip()) {
-  const Emulator emulator;
-  Integers integers;
-  const auto factors = [&](Device device) {
-    Integers same;
-    return std::pair{same({61, 40}, DType::f16, device), same({40, 24}, DType::f16, device)};
-  };
-  const auto [a, b] = factors(Device::cuda);
-  Tensor c = Tensor::empty({61, 24}, DType::f16, Device::cuda);
-  CHECK(std::string(gemm({.a = a, .b = b, .c = c}).name) == "cublaslt");
-  const auto [on_cpu_a, on_cpu_b] = factors(Device::cpu);
-  CHECK(numbers(c) == numbers(matmul(on_cpu_a, on_cpu_b)));
-  CHECK(noted_choices().at("gemm f16 61x24x40 NN").starts_with("cublaslt algorithm 21, "));
-}
-
-TEST_CASE("a wrong first candidate is passed over, and one line says so") {
-  const ChildResult child = run_child("HALFSTEP_EMULATOR_LT_WRONG=1", "child: the first candidate is wrong");
-  INFO(child.output);
-  CHECK(child.status == 0);
-  const std::string line =
-      "halfstep: cuBLASLt's first choice for gemm f16 61x24x40 NN is not usable (cublaslt algorithm 66, tile 24, "
-      "stages "
-      "12, split-k 1, workspace 0; of ones times ones, 1464 elements are not K); cublaslt algorithm 21, tile 15, "
-      "stages "
-      "8, split-k 1, workspace 0 runs\n";
-  CHECK(child.output.find(line) != std::string::npos);
 }
 
 TEST_CASE("a bias that is less aligned than an earlier one is within what was promised") {
@@ -411,7 +347,5 @@ TEST_CASE("a bias that is less aligned than an earlier one is within what was pr
     CHECK(numbers(c) == naive_gemm(numbers(a), numbers(b), numbers(memory.slice(begin, {128})), 33, 128, 40, {}));
   }
 }
+}  // namespace hs::test
 #endif
-
-}  // namespace test
-}  // namespace hs
