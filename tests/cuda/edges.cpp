@@ -256,30 +256,6 @@ TEST_CASE("conv2d reads no pixel outside of a window: an inf reaches only the wi
   }
 }
 
-TEST_CASE("max_pool2d: windows that overlap or leave gaps, ties, NaN") {
-  const Poisoned poisoned;
-  struct Case {
-    Shape x;
-    int64_t window, stride;
-  };
-  for (const Case& c : {Case{{2, 6, 7, 8}, 2, 2},
-                        {{2, 6, 7, 8}, 3, 1},
-                        {{1, 9, 9, 16}, 3, 2},
-                        {{1, 9, 10, 3}, 2, 3},
-                        {{1, 16, 15, 5}, 15, 1},
-                        {{1, 5, 5, 1}, 1, 1},
-                        {{0, 5, 5, 4}, 2, 2},
-                        {{1, 7, 7, 12}, 3, 5}}) {
-    const OpCase row{.name = "max_pool2d " + c.x.to_string() + " by " + std::to_string(c.window),
-                     .shapes = {c.x},
-                     .run = [c](const Inputs& in) { return max_pool2d(in[0], c.window, c.stride); },
-                     .nan = false,
-                     .nan_in_place = 1};
-    check_exact(row);
-    check_nan(row, run_on(Device::cuda, DType::f32));
-  }
-}
-
 // CUDA refuses a grid of no blocks, so that these would throw if they launched one.
 TEST_CASE("kernels on empty tensors launch nothing") {
   for_each_placement([&](DType dtype, bool) {
