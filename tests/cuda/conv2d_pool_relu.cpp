@@ -124,34 +124,6 @@ TEST_CASE("the layers of mnist_cnn, mnist_cnn_large and resnet8 run the fast var
   }
 }
 
-TEST_CASE("a second backward pass adds to the gradients") {
-  const struct {
-    Convolution c;
-    DType dtype;
-  } layers[] = {{{{2, 8, 9, 1}, 32}, DType::f32}, {{{2, 6, 6, 32}, 64}, DType::f16}};
-  for (const auto& [c, dtype] : layers) {
-    const AmbientScope scope;
-    ambient().autocast = dtype;
-    Tensor weight = whole_numbers({9 * c.x[3], c.OC}, 2).to(Device::cuda),
-           bias = whole_numbers({c.OC}, 3).to(Device::cuda);
-    weight.set_requires_grad(true), bias.set_requires_grad(true);
-    Numbers once[2];
-    for (const bool second : {false, true}) {
-      const Tensor y = conv2d_pool_relu(whole_numbers(c.x, 1).to(Device::cuda), weight, bias);
-      backward(y, cast(whole_numbers(y.shape(), 4).to(Device::cuda), y.dtype()));
-      const Numbers now[2] = {to_numbers(weight.grad().to(Device::cpu)), to_numbers(bias.grad().to(Device::cpu))};
-      for (size_t i = 0; i < 2; ++i) {
-        if (second) {
-          for (double& value : once[i]) value *= 2;
-          CHECK(now[i] == once[i]);
-        } else {
-          once[i] = now[i];
-        }
-      }
-    }
-  }
-}
-
 TEST_CASE("dropout in the kernel has the bits of dropout behind it, forward and backward") {
   const struct {
     Convolution c;
