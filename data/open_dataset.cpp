@@ -13,7 +13,7 @@
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"

@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 
 namespace hs {
 

@@ -8,7 +8,7 @@
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/json_file.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"

@@ -6,7 +6,7 @@
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/files/input_file.h"
 

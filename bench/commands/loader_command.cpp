@@ -16,7 +16,7 @@
 #include "bench/measure/forecast.h"
 #include "bench/measure/loader_bench.h"
 #include "bench/measure/work_folder.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -16,7 +16,7 @@
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "engine/observe.h"
 #include "models/models.h"
 

@@ -7,7 +7,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "engine/random.h"
 
 namespace hs::bench::commands {

@@ -11,8 +11,8 @@
 
 #include "bench/measure/loader_search.h"
 #include "bench/measure/noise_scale.h"
+#include "data/io/memory_source.h"
 #include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "engine/kernel.h"
 #include "models/checkpoint_plan.h"
 #include "models/lora.h"

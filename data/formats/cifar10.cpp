@@ -1,49 +1,13 @@
 #include "data/formats/cifar10.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
-#include "data/io/mapped_file.h"
+#include "data/io/memory_source.h"
 #include "engine/check.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
-namespace {
-
-constexpr int64_t plane = cifar10_side * cifar10_side;
-
-using Files = std::vector<std::unique_ptr<MappedFile>>;
-using Record = std::array<uint8_t, cifar10_record_bytes>;
-
-class Cifar10Source : public SampleSource {
- public:
-  Cifar10Source(SampleInfo info, Files files, std::vector<uint8_t> labels, int64_t records_per_file)
-      : SampleSource(std::move(info)),
-        files_(std::move(files)),
-        labels_(std::move(labels)),
-        records_per_file_(records_per_file) {}
-
- private:
-  void read_sample(int64_t index, uint8_t* image) const override {
-    Record record;
-    files_[static_cast<size_t>(index / records_per_file_)]->copy(
-        static_cast<uint64_t>(index % records_per_file_ * cifar10_record_bytes), record.size(), record.data());
-    cifar10_to_nhwc(record.data() + 1, image);
-  }
-  int32_t sample_label(int64_t index) const override { return labels_[static_cast<size_t>(index)]; }
-
-  const Files files_;
-  const std::vector<uint8_t> labels_;
-  const int64_t records_per_file_;
-};
-
-}  // namespace
-
-void cifar10_to_nhwc(const uint8_t* planes, uint8_t* pixels) {
-  for (int64_t i = 0; i < plane; ++i) {
-    for (int64_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane + i];
-  }
-}
 
 std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, bool training,
                                            int64_t records_per_file) {
@@ -51,31 +15,42 @@ std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, 
   if (training) {
     names = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
   }
+  constexpr int64_t plane = cifar10_side * cifar10_side;
   const auto expected = static_cast<uint64_t>(records_per_file * cifar10_record_bytes);
-  Files files;
-  std::vector<uint8_t> labels;
+  std::vector<uint8_t> bytes, images;
+  std::vector<int32_t> labels;
   for (const std::string& name : names) {
-    files.push_back(std::make_unique<MappedFile>(folder / name));
-    const MappedFile& file = *files.back();
-    if (file.size() != expected) {
-      fail(ExitCode::bad_input, "{}: {} bytes, expected {} x {} = {}; `data/get cifar10` downloads it again",
-           file.name(), file.size(), records_per_file, cifar10_record_bytes, expected);
+    const InputFile file(folder / name);
+    uint64_t size = file.size();
+    if (size == expected) {
+      bytes.resize(size);
+      size = file.read_at(0, bytes.data(), size);
     }
+    if (size != expected) {
+      fail(ExitCode::bad_input, "{}: {} bytes, expected {} x {} = {}; `data/get cifar10` downloads it again",
+           file.name(), size, records_per_file, cifar10_record_bytes, expected);
+    }
+    const size_t before = images.size(), more = static_cast<size_t>(3 * plane * records_per_file);
+    images.reserve(names.size() * more);
+    images.resize(before + more);
+    uint8_t* pixel = images.data() + before;
     for (int64_t record = 0; record < records_per_file; ++record) {
-      uint8_t label = 0;
-      file.copy(static_cast<uint64_t>(record * cifar10_record_bytes), 1, &label);
+      const uint8_t* planes = bytes.data() + record * cifar10_record_bytes;
+      const uint8_t label = *planes++;
       if (label > 9) {
         fail(ExitCode::bad_input, "{}: label {} of record {}, expected 0 to 9; `data/get cifar10` downloads it again",
              file.name(), label, record);
       }
       labels.push_back(label);
+      for (int64_t i = 0; i < plane; ++i) {
+        for (int64_t c = 0; c < 3; ++c) *pixel++ = planes[c * plane + i];
+      }
     }
   }
   SampleInfo info{{cifar10_side, cifar10_side, 3}, "cifar10", fmt::format("CIFAR-10 in {}", printable(folder))};
-  info.count = std::ssize(labels);
   info.classes = 10;
   info.scale = cifar10_scale;
-  return std::make_unique<Cifar10Source>(std::move(info), std::move(files), std::move(labels), records_per_file);
+  return std::make_unique<MemorySource>(std::move(info), std::move(images), std::move(labels));
 }
 
 }  // namespace hs

@@ -4,31 +4,13 @@
 #include <array>
 #include <vector>
 
+#include "data/io/memory_source.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 #include "engine/printable.h"
 
 namespace hs {
 namespace {
-
-class TextSource : public SampleSource {
- public:
-  TextSource(SampleInfo info, std::vector<uint8_t> symbols, int64_t stride)
-      : SampleSource(std::move(info)), symbols_(std::move(symbols)), stride_(stride) {}
-
-  bool is_in_memory() const override { return true; }
-
- private:
-  void read_sample(int64_t index, uint8_t* image) const override {
-    std::copy_n(symbols_.data() + index * stride_, info().columns, image);
-  }
-  int32_t sample_label(int64_t index) const override {
-    return symbols_[static_cast<size_t>(index * stride_ + info().columns - 1)];
-  }
-
-  const std::vector<uint8_t> symbols_;  // of this split
-  const int64_t stride_;                // from the beginning of one window to that of the next one
-};
 
 // The distinct bytes, sorted.
 std::string vocabulary_of(const std::vector<uint8_t>& bytes) {
@@ -72,17 +54,18 @@ std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const
          "text or a smaller context",
          printable(file), symbols, size, training ? "training" : "the test", context + 1, context);
   }
-  std::vector<uint8_t> numbers(static_cast<size_t>(symbols));
-  std::transform(bytes.begin() + begin, bytes.begin() + begin + symbols, numbers.begin(),
-                 [&](uint8_t byte) { return number[byte]; });
-
   const int64_t stride = training ? std::max<int64_t>(1, context / 4) : context;
+  std::vector<uint8_t> numbers;  // up to the end of the last window
+  std::vector<int32_t> labels;
+  for (int64_t at = 0, end = context; end < symbols; end += stride) {
+    for (; at <= end; ++at) numbers.push_back(number[bytes[static_cast<size_t>(begin + at)]]);
+    labels.push_back(numbers.back());
+  }
   SampleInfo info{{1, context + 1, 1}, set.name, fmt::format("text file {}", printable(file))};
-  info.count = (symbols - context - 1) / stride + 1;
   info.classes = static_cast<int>(vocabulary.size());
   info.vocabulary = vocabulary;
   info.overlap = context / stride;
-  return std::make_unique<TextSource>(std::move(info), std::move(numbers), stride);
+  return std::make_unique<MemorySource>(std::move(info), std::move(numbers), std::move(labels), stride);
 }
 
 }  // namespace hs

@@ -9,7 +9,7 @@
 
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/open_dataset.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"

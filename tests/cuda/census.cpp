@@ -25,8 +25,8 @@
 #include <limits>
 
 #include "bench/measure/observers/kernel_trace.h"
+#include "data/io/memory_source.h"
 #include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "engine/observe.h"
 #include "engine/storage.h"
 #include "models/models.h"

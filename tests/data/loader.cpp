@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/synthetic.h"
 #include "engine/error.h"
 #include "engine/storage.h"

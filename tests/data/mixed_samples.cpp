@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "data/open_dataset.h"
 #include "tests/support/image_classes.h"
 #include "tests/support/sample_sets.h"

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "data/io/memory_source.h"
 #include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "engine/random.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/linear/linear.h"

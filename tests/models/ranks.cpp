@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "data/io/memory_source.h"
 #include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "data/synthetic.h"
 #include "engine/autograd.h"
 #include "engine/error.h"

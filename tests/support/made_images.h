@@ -1,7 +1,7 @@
 // Data sets of images that tests make up.
 #pragma once
 
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "engine/random.h"
 
 namespace hs::test {

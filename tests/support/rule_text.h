@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 #include "engine/random.h"
 
 namespace hs::test {

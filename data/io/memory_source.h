@@ -11,11 +11,12 @@
 
 namespace hs {
 
-// Labelled images in memory, raw bytes.
+// Labelled images in memory, raw bytes; those of a text overlap.
 class MemorySource : public SampleSource {
  public:
-  // The count in `info` is ignored: there are as many samples as labels. REQUIRES: as many images as labels
-  MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels);
+  // The count in `info` is ignored: there are as many samples as labels. REQUIRES: as many images as labels. Each
+  // begins `stride` bytes after the one before; 0: where that ends.
+  MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels, int64_t stride = 0);
 
   bool is_in_memory() const override { return true; }
   const std::vector<uint8_t>& images() const { return images_; }  // (count, rows, columns, channels)
@@ -27,6 +28,7 @@ class MemorySource : public SampleSource {
 
   const std::vector<uint8_t> images_;
   const std::vector<int32_t> labels_;
+  const int64_t stride_;
 };
 
 // Copies the first `count` samples of a source, or all if there are fewer. Throws what reading throws.

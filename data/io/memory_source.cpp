@@ -1,4 +1,4 @@
-#include "data/memory_source.h"
+#include "data/io/memory_source.h"
 
 #include <algorithm>
 
@@ -14,17 +14,19 @@ SampleInfo with_count(SampleInfo info, int64_t count) {
 
 }  // namespace
 
-MemorySource::MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels)
+MemorySource::MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels, int64_t stride)
     : SampleSource(with_count(std::move(info), std::ssize(labels))),
       images_(std::move(images)),
-      labels_(std::move(labels)) {
-  check(std::ssize(images_) == this->info().count * this->info().image_bytes(),
+      labels_(std::move(labels)),
+      stride_(stride > 0 ? stride : this->info().image_bytes()) {
+  const int64_t each = this->info().image_bytes(), last = (this->info().count - 1) * stride_;
+  check(std::ssize(images_) == (labels_.empty() ? 0 : last + each),
         "MemorySource: {} bytes of images for {} labels, expected {} bytes for each", images_.size(), labels_.size(),
-        this->info().image_bytes());
+        each);
 }
 
 void MemorySource::read_sample(int64_t index, uint8_t* image) const {
-  std::copy_n(images_.data() + index * info().image_bytes(), info().image_bytes(), image);
+  std::copy_n(images_.data() + index * stride_, info().image_bytes(), image);
 }
 
 MemorySource load_samples(const SampleSource& source, int64_t count) {
