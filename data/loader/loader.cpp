@@ -4,7 +4,6 @@
 #include <new>
 #include <system_error>
 
-#include "data/loader/sample_cache.h"
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/ranks/leaf_tree.h"
@@ -13,6 +12,45 @@
 
 namespace hs {
 namespace {
+
+// A view of another source that reads each sample once and keeps it, decoded, as u8. Filled on demand: the first epoch
+// costs what it did without the cache, and each later one costs a copy. Thread safe.
+class SampleCache : public SampleSource {
+ public:
+  // Memory of all pixels at once, whose pages the operating system provides as they are written.
+  explicit SampleCache(const SampleSource& source) : SampleSource(source.info()), source_(source) {
+    const auto count = static_cast<size_t>(info().count), bytes = static_cast<size_t>(info().image_bytes());
+    try {
+      pixels_ = std::make_unique_for_overwrite<uint8_t[]>(count * bytes);
+      is_there_ = std::make_unique<std::atomic<bool>[]>(count);
+    } catch (const std::bad_alloc&) {
+      fail(ExitCode::out_of_memory, "cache ram: no memory for {} samples of {} bytes; do without the cache", count,
+           bytes);
+    }
+  }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override {
+    const int64_t bytes = info().image_bytes();
+    uint8_t* kept = pixels_.get() + index * bytes;
+    std::atomic<bool>& is_there = is_there_[static_cast<size_t>(index)];
+    if (!is_there.load(std::memory_order_acquire)) {
+      // Two epochs may read a sample at the same time: the second thread waits for the first.
+      const std::scoped_lock lock(locks_[static_cast<size_t>(index) % std::size(locks_)]);
+      if (!is_there.load(std::memory_order_relaxed)) {
+        source_.read_through(index, kept);
+        is_there.store(true, std::memory_order_release);
+      }
+    }
+    std::copy_n(kept, bytes, image);
+  }
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  const SampleSource& source_;
+  std::unique_ptr<uint8_t[]> pixels_;              // (count, rows, columns, channels)
+  std::unique_ptr<std::atomic<bool>[]> is_there_;  // (count)
+  mutable std::mutex locks_[64];                   // one per remainder of the index; held while a sample is read
+};
 
 std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, CacheMode mode) {
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;

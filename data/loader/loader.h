@@ -35,7 +35,7 @@ namespace hs {
 // Where samples are kept once they have been read.
 enum class CacheMode {
   none,    // each sample is read from the source every time
-  ram,     // once, and kept as u8 (data/loader/sample_cache.h); a source in memory is used directly
+  ram,     // once, and kept as u8 (see SampleCache); a source in memory is used directly
   device,  // all are read and copied to the device before the first batch; batches are gathered there
 };
 
