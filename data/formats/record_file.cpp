@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "engine/files/crc32c.h"
 #include "engine/files/endian.h"
 #include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {
@@ -101,9 +103,9 @@ class Shard {
     const uint8_t* labels = index_.data() + header_.blocks * record_block_entry_bytes;
     for (uint64_t sample = 0; sample < header_.samples; ++sample) {
       labels_.push_back(get_little_endian<uint16_t>(labels + sample * record_label_bytes));
-      if (labels_.back() >= header_.classes) {
+      if (labels_.back() >= header_.set.classes) {
         fail(ExitCode::bad_input, "{}: label {} of sample {}, expected 0 to {}", name(), labels_.back(),
-             header_.first_sample + sample, header_.classes - 1);
+             header_.first_sample + sample, header_.set.classes - 1);
       }
     }
     verified_ = std::make_unique<std::atomic<bool>[]>(header_.blocks);
@@ -144,31 +146,6 @@ class Shard {
   std::unique_ptr<std::atomic<bool>[]> verified_;
 };
 
-// Decompressed blocks, direct-mapped: a block's number determines its one place.
-class BlockCache {
- public:
-  using Block = std::shared_ptr<const Bytes>;
-  explicit BlockCache(uint64_t places) : places_(places) {}
-
-  Block find(uint64_t number) {
-    const std::scoped_lock lock(mutex_);
-    const Place& place = places_[number % places_.size()];
-    return place.number == number ? place.block : nullptr;
-  }
-  void put(uint64_t number, Block block) {
-    const std::scoped_lock lock(mutex_);
-    places_[number % places_.size()] = {number, std::move(block)};
-  }
-
- private:
-  struct Place {
-    uint64_t number = UINT64_MAX;
-    Block block;
-  };
-  std::mutex mutex_;
-  std::vector<Place> places_;
-};
-
 // Throws unless both shards describe the same data set.
 void check_same_set(const Shard& first, const Shard& other, uint64_t number, uint64_t first_sample) {
   const RecordHeader &a = first.header(), &b = other.header();
@@ -179,17 +156,17 @@ void check_same_set(const Shard& first, const Shard& other, uint64_t number, uin
   };
   expect("number of shards", b.shards, a.shards);
   expect("number of this shard", uint64_t{b.shard}, number);
-  expect("samples of the set", b.set_samples, a.set_samples);
+  expect("samples of the set", b.set.count, a.set.count);
   expect("first sample", b.first_sample, first_sample);
-  expect("rows", b.rows, a.rows);
-  expect("columns", b.columns, a.columns);
-  expect("channels", b.channels, a.channels);
-  expect("classes", b.classes, a.classes);
-  expect("mean", b.scale.mean, a.scale.mean);
-  expect("deviation", b.scale.deviation, a.scale.deviation);
+  expect("rows", b.set.rows, a.set.rows);
+  expect("columns", b.set.columns, a.set.columns);
+  expect("channels", b.set.channels, a.set.channels);
+  expect("classes", b.set.classes, a.set.classes);
+  expect("mean", b.set.scale.mean, a.set.scale.mean);
+  expect("deviation", b.set.scale.deviation, a.set.scale.deviation);
   expect("samples per block", b.samples_per_block, a.samples_per_block);
   expect("compression", static_cast<uint32_t>(b.compression), static_cast<uint32_t>(a.compression));
-  expect("name", printable(b.name), printable(a.name));
+  expect("name", printable(b.set.name), printable(a.set.name));
   expect("sum of the set", b.set_crc, a.set_crc);
 }
 
@@ -206,9 +183,9 @@ void check_set(const Shards& shards) {
     shards[i]->forget_index();
   }
   const std::string& name = shards.front()->name();
-  if (header.shards != shards.size() || samples != header.set_samples) {
+  if (header.shards != shards.size() || static_cast<int64_t>(samples) != header.set.count) {
     fail(ExitCode::bad_input, "{}: the set is said to be {} samples in {} shards, but there are {} in {}", name,
-         header.set_samples, header.shards, samples, shards.size());
+         header.set.count, header.shards, samples, shards.size());
   }
   if (crc != header.set_crc) {
     fail(ExitCode::bad_input,
@@ -219,19 +196,17 @@ void check_set(const Shards& shards) {
 
 SampleInfo info_of(const std::filesystem::path& path, const Shards& shards) {
   const RecordHeader& header = shards.front()->header();
-  std::string description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
-                                        header.compression == RecordCompression::zlib ? ", compressed" : "");
-  SampleInfo info{{header.rows, header.columns, header.channels}, printable_text(header.name), std::move(description)};
-  info.count = static_cast<int64_t>(header.set_samples);
-  info.classes = static_cast<int>(header.classes);
-  info.scale = header.scale;
+  SampleInfo info = header.set;
+  info.name = printable_text(info.name);
+  info.description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
+                                 header.compression == RecordCompression::zlib ? ", compressed" : "");
   return info;
 }
 
 class RecordSource : public SampleSource {
  public:
   RecordSource(const std::filesystem::path& path, Shards shards, uint64_t cache_bytes)
-      : SampleSource(info_of(path, shards)), shards_(std::move(shards)), cache_(places_in(cache_bytes)) {
+      : SampleSource(info_of(path, shards)), shards_(std::move(shards)), cached_(places_in(cache_bytes)) {
     for (const auto& shard : shards_) starts_.push_back(shard->header().first_sample);
   }
 
@@ -239,6 +214,10 @@ class RecordSource : public SampleSource {
   struct Place {
     size_t shard;
     uint64_t sample;  // in the shard
+  };
+  struct Block {
+    uint64_t number;
+    Bytes pixels;
   };
 
   uint64_t places_in(uint64_t cache_bytes) const {
@@ -264,13 +243,18 @@ class RecordSource : public SampleSource {
 
     const uint64_t block = place.sample / header.samples_per_block;
     const uint64_t number = block * shards_.size() + place.shard;
-    BlockCache::Block pixels = cache_.find(number);
-    if (!pixels) {
-      pixels = std::make_shared<const Bytes>(shard.decompress(block));
-      cache_.put(number, pixels);
+    std::shared_ptr<const Block>& cached = cached_[number % cached_.size()];
+    std::unique_lock lock(mutex_);
+    std::shared_ptr<const Block> found = cached;
+    if (!found || found->number != number) {
+      lock.unlock();  // other threads read, and decompress, meanwhile
+      found = std::make_shared<const Block>(Block{number, shard.decompress(block)});
+      lock.lock();
+      cached = found;
     }
+    lock.unlock();
     const uint64_t offset = place.sample % header.samples_per_block * header.image_bytes();
-    std::copy_n(pixels->data() + offset, header.image_bytes(), image);
+    std::copy_n(found->pixels.data() + offset, header.image_bytes(), image);
   }
 
   int32_t sample_label(int64_t index) const override {
@@ -280,7 +264,113 @@ class RecordSource : public SampleSource {
 
   const Shards shards_;
   std::vector<uint64_t> starts_;
-  mutable BlockCache cache_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const Block>> cached_;  // decompressed; a block's number determines its one place
+};
+
+constexpr int64_t default_block_bytes = 1 << 16;
+
+template <class Number>
+void append(Bytes& to, Number number) {
+  to.resize(to.size() + sizeof(Number));
+  put_little_endian(&to[to.size() - sizeof(Number)], number);
+}
+
+class RecordWriter : public SampleWriter {
+ public:
+  RecordWriter(const std::filesystem::path& prefix, const SampleInfo& info, const RecordWriteOptions& options)
+      : SampleWriter(info),
+        prefix_(prefix),
+        shards_(options.shards),
+        per_block_(options.samples_per_block),
+        compress_(options.compress) {
+    check(info.count >= 1 && info.classes >= 1 && info.classes <= max_classes, "{} samples of {} classes", info.count,
+          info.classes);
+    check(info.is_allowed(), "images of {}", info.text());
+    check_shard_count(shards_, info.count);
+    if (per_block_ == 0) per_block_ = std::max<int64_t>(1, default_block_bytes / info.image_bytes());
+    start_shard();
+  }
+
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    if (added() == range_.first + range_.count) {
+      finish_shard();
+      start_shard();
+    }
+    block_.insert(block_.end(), image, image + info().image_bytes());
+    append(labels_, static_cast<uint16_t>(label));
+    if (static_cast<int64_t>(block_.size()) == per_block_ * info().image_bytes()) write_block();
+  }
+
+  void keep_files() override {
+    finish_shard();
+    for (size_t i = 0; i < files_.size(); ++i) {
+      headers_[i].set_crc = set_crc_;
+      const RecordHeaderBytes bytes = encode_record_header(headers_[i]);
+      files_[i].write_at(0, bytes.data(), bytes.size());
+    }
+    keep_all(files_);
+  }
+
+  void start_shard() {
+    const int64_t shard = std::ssize(files_);
+    range_ = shard_range(shard, shards_, info().count);
+    files_.emplace_back(shard_path(prefix_, shard, shards_));
+    const RecordHeaderBytes nothing{};  // the header is written last, when it is known
+    files_.back().write(nothing.data(), nothing.size());
+    blocks_.clear();
+    labels_.clear();
+  }
+
+  void write_block() {
+    const Bytes* stored = &block_;
+    Bytes packed;
+    if (compress_) {
+      uLongf size = compressBound(block_.size());
+      packed.resize(size);
+      if (compress2(packed.data(), &size, block_.data(), block_.size(), Z_DEFAULT_COMPRESSION) != Z_OK) {
+        fail(ExitCode::out_of_memory, "{}: no memory to compress {} bytes", prefix_.string(), block_.size());
+      }
+      packed.resize(size);
+      stored = &packed;
+    }
+    append(blocks_, files_.back().position());
+    append(blocks_, static_cast<uint32_t>(stored->size()));
+    append(blocks_, crc32c(stored->data(), stored->size()));
+    files_.back().write(stored->data(), stored->size());
+    block_.clear();
+  }
+
+  void finish_shard() {
+    if (!block_.empty()) write_block();
+    RecordHeader header{.set = info(), .samples = static_cast<uint64_t>(range_.count)};
+    header.first_sample = static_cast<uint64_t>(range_.first);
+    header.shard = static_cast<uint32_t>(headers_.size());
+    header.shards = static_cast<uint32_t>(shards_);
+    header.compression = compress_ ? RecordCompression::zlib : RecordCompression::none;
+    header.samples_per_block = static_cast<uint32_t>(per_block_);
+    header.blocks = blocks_.size() / record_block_entry_bytes;
+    header.index_offset = files_.back().position();
+    Bytes index = std::move(blocks_);
+    index.insert(index.end(), labels_.begin(), labels_.end());
+    header.index_crc = crc32c(index.data(), index.size());
+    set_crc_ = crc32c(index.data(), index.size(), set_crc_);
+    files_.back().write(index.data(), index.size());
+    header.file_bytes = files_.back().position();
+    headers_.push_back(header);
+  }
+
+  const std::filesystem::path prefix_;
+  const int64_t shards_;
+  int64_t per_block_;
+  const bool compress_;
+
+  std::deque<OutputFile> files_;
+  std::vector<RecordHeader> headers_;  // of the shards that are written
+  ShardRange range_;                   // of the current shard
+  uint32_t set_crc_ = 0;
+  Bytes block_, blocks_, labels_;  // of the current shard: pixels not yet written, and its index
 };
 
 }  // namespace
@@ -293,6 +383,11 @@ std::unique_ptr<SampleSource> open_records(const std::filesystem::path& path, co
   for (const std::filesystem::path& file : files) shards.push_back(std::make_unique<Shard>(file, limit));
   check_set(shards);
   return std::make_unique<RecordSource>(path, std::move(shards), options.cache_bytes);
+}
+
+std::unique_ptr<SampleWriter> write_records(const std::filesystem::path& prefix, const SampleInfo& info,
+                                            const RecordWriteOptions& options) {
+  return std::make_unique<RecordWriter>(prefix, info, options);
 }
 
 }  // namespace hs

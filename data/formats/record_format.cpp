@@ -18,66 +18,71 @@ constexpr uint32_t byte_order = 0x01020304;
 constexpr size_t name_offset = 120;
 constexpr size_t crc_offset = record_header_bytes - 4;
 
-// Calls field(offset, number) for each number of the header that decode and encode treat alike.
+// Calls field(offset, type in the file, number) for each number of the header that decode and encode treat alike.
 template <class Header, class Field>
 void for_each_field(Header& h, const Field& field) {
-  field(16, h.samples);
-  field(24, h.set_samples);
-  field(32, h.first_sample);
-  field(40, h.shard);
-  field(44, h.shards);
-  field(48, h.rows);
-  field(52, h.columns);
-  field(56, h.channels);
-  field(60, h.classes);
-  field(76, h.samples_per_block);
-  field(80, h.blocks);
-  field(96, h.index_offset);
-  field(104, h.file_bytes);
-  field(112, h.index_crc);
-  field(116, h.set_crc);
+  constexpr uint32_t u32{};
+  constexpr uint64_t u64{};
+  field(16, u64, h.samples);
+  field(24, u64, h.set.count);
+  field(32, u64, h.first_sample);
+  field(40, u32, h.shard);
+  field(44, u32, h.shards);
+  field(48, u32, h.set.rows);
+  field(52, u32, h.set.columns);
+  field(56, u32, h.set.channels);
+  field(60, u32, h.set.classes);
+  field(72, u32, h.compression);
+  field(76, u32, h.samples_per_block);
+  field(80, u64, h.blocks);
+  field(96, u64, h.index_offset);
+  field(104, u64, h.file_bytes);
+  field(112, u32, h.index_crc);
+  field(116, u32, h.set_crc);
 }
 
 // Checks every number that others are computed from, before its use.
 void check_numbers(const RecordHeader& h, const std::string& name) {
-  const auto expect = [&name](const char* what, uint64_t value, uint64_t low, uint64_t high) {
+  const auto expect = [&name](const char* what, auto number, uint64_t low, uint64_t high) {
+    const auto value = static_cast<uint64_t>(number);
     if (value >= low && value <= high) return;
     fail(ExitCode::bad_input, "{}: the header says {} {}, expected {} to {}; convert the set again", name, what, value,
          low, high);
   };
-  expect("rows", h.rows, 1, max_image_side);
-  expect("columns", h.columns, 1, max_image_side);
-  expect("channels", h.channels, 1, max_image_channels);
-  expect("classes", h.classes, 1, max_classes);
-  expect("compression", static_cast<uint32_t>(h.compression), 0, 1);
+  expect("rows", h.set.rows, 1, max_image_side);
+  expect("columns", h.set.columns, 1, max_image_side);
+  expect("channels", h.set.channels, 1, max_image_channels);
+  expect("classes", static_cast<uint32_t>(h.set.classes), 1, max_classes);
+  expect("compression", h.compression, 0, 1);
   expect("shards", h.shards, 1, max_shards);
   expect("shard", h.shard, 0, h.shards - 1);
   expect("samples", h.samples, 1, uint64_t{1} << 40);
-  expect("samples of the set", h.set_samples, h.samples, uint64_t{1} << 40);
-  expect("first sample", h.first_sample, 0, h.set_samples - h.samples);
+  expect("samples of the set", h.set.count, h.samples, uint64_t{1} << 40);
+  expect("first sample", h.first_sample, 0, static_cast<uint64_t>(h.set.count) - h.samples);
   expect("samples per block", h.samples_per_block, 1, record_max_block_bytes / h.image_bytes());
   const uint64_t blocks = (h.samples - 1) / h.samples_per_block + 1;
   expect("blocks", h.blocks, blocks, blocks);
-  if (!std::isfinite(h.scale.mean) || !std::isfinite(h.scale.deviation) || !(h.scale.deviation > 0)) {
+  const auto [mean, deviation] = h.set.scale;
+  if (!std::isfinite(mean) || !std::isfinite(deviation) || !(deviation > 0)) {
     fail(ExitCode::bad_input, "{}: the header says mean {} and deviation {} of the pixels; convert the set again", name,
-         h.scale.mean, h.scale.deviation);
+         mean, deviation);
   }
 }
 
 }  // namespace
 
 RecordHeaderBytes encode_record_header(const RecordHeader& header) {
-  check(header.name.size() <= record_max_name, "the name {} is longer than {} bytes", header.name, record_max_name);
   RecordHeaderBytes bytes{};
   std::memcpy(bytes.data(), magic.data(), magic.size());
   put_little_endian(&bytes[8], record_version);
   put_little_endian(&bytes[12], byte_order);
-  for_each_field(header, [&bytes](size_t offset, auto number) { put_little_endian(&bytes[offset], number); });
-  put_little_endian(&bytes[64], std::bit_cast<uint32_t>(header.scale.mean));
-  put_little_endian(&bytes[68], std::bit_cast<uint32_t>(header.scale.deviation));
-  put_little_endian(&bytes[72], static_cast<uint32_t>(header.compression));
+  for_each_field(header, [&bytes]<class Stored>(size_t offset, Stored, auto number) {
+    put_little_endian(&bytes[offset], static_cast<Stored>(number));
+  });
+  put_little_endian(&bytes[64], std::bit_cast<uint32_t>(header.set.scale.mean));
+  put_little_endian(&bytes[68], std::bit_cast<uint32_t>(header.set.scale.deviation));
   put_little_endian(&bytes[88], uint64_t{record_header_bytes});
-  std::memcpy(&bytes[name_offset], header.name.data(), header.name.size());
+  header.set.name.copy(reinterpret_cast<char*>(&bytes[name_offset]), record_max_name);
   put_little_endian(&bytes[crc_offset], crc32c(bytes.data(), crc_offset));
   return bytes;
 }
@@ -101,15 +106,14 @@ RecordHeader decode_record_header(const RecordHeaderBytes& bytes, const std::str
     fail(ExitCode::bad_input, "{}: the header is damaged (its CRC32C is not 0x{:08x}); copy the file again", name, crc);
   }
   RecordHeader header;
-  for_each_field(header, [&bytes]<class Number>(size_t offset, Number& number) {
-    number = get_little_endian<Number>(&bytes[offset]);
+  for_each_field(header, [&bytes]<class Stored, class Number>(size_t offset, Stored, Number& number) {
+    number = static_cast<Number>(get_little_endian<Stored>(&bytes[offset]));
   });
-  header.scale.mean = std::bit_cast<float>(get_little_endian<uint32_t>(&bytes[64]));
-  header.scale.deviation = std::bit_cast<float>(get_little_endian<uint32_t>(&bytes[68]));
-  header.compression = static_cast<RecordCompression>(get_little_endian<uint32_t>(&bytes[72]));
+  header.set.scale.mean = std::bit_cast<float>(get_little_endian<uint32_t>(&bytes[64]));
+  header.set.scale.deviation = std::bit_cast<float>(get_little_endian<uint32_t>(&bytes[68]));
   const auto data_offset = get_little_endian<uint64_t>(&bytes[88]);
   const auto* text = reinterpret_cast<const char*>(&bytes[name_offset]);
-  header.name.assign(text, std::find(text, text + record_max_name, '\0'));
+  header.set.name.assign(text, std::find(text, text + record_max_name, '\0'));
 
   check_numbers(header, name);
   if (header.file_bytes != file_bytes) {

@@ -19,16 +19,11 @@ inline constexpr uint64_t record_max_block_bytes = uint64_t{1} << 24;  // decomp
 enum class RecordCompression : uint32_t { none = 0, zlib = 1 };
 
 struct RecordHeader {
+  SampleInfo set;  // name, shape, count, classes and scale are in the file
   uint64_t samples = 0;
-  uint64_t set_samples = 0;
   uint64_t first_sample = 0;
   uint32_t shard = 0;
   uint32_t shards = 1;
-  uint32_t rows = 0;
-  uint32_t columns = 0;
-  uint32_t channels = 0;
-  uint32_t classes = 0;
-  PixelScale scale;
   RecordCompression compression = RecordCompression::none;
   uint32_t samples_per_block = 0;
   uint64_t blocks = 0;
@@ -36,9 +31,8 @@ struct RecordHeader {
   uint64_t file_bytes = 0;
   uint32_t index_crc = 0;
   uint32_t set_crc = 0;
-  std::string name;
 
-  uint64_t image_bytes() const { return uint64_t{rows} * columns * channels; }
+  uint64_t image_bytes() const { return static_cast<uint64_t>(set.image_bytes()); }
   uint64_t samples_in_block(uint64_t block) const {
     return block + 1 < blocks ? samples_per_block : samples - block * samples_per_block;
   }
