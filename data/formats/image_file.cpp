@@ -29,53 +29,35 @@ void check_shape(const std::string& name, const ImageShape& shape, int64_t max_s
 }
 
 // P5 WIDTH HEIGHT MAXIMUM, separated by white space and comments, one white space, the pixels.
-class PgmReader {
- public:
-  PgmReader(View file, const std::string& name, int64_t max_side) : file_(file), name_(name), max_side_(max_side) {}
-
-  Image read() {
-    at_ = 2;
-    ImageShape shape;
-    shape.columns = number();
-    shape.rows = number();
-    const int64_t maximum = number();
-    ++at_;  // the white space that number() leaves
-    check_shape(name_, shape, max_side_);
-    if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name_, maximum);
-    if (file_.size() != at_ + static_cast<uint64_t>(shape.image_bytes())) {
-      fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes",
-           name_, shape.rows, shape.columns, at_, file_.size());
-    }
-    return {shape, {file_.begin() + static_cast<std::ptrdiff_t>(at_), file_.end()}};
-  }
-
- private:
-  int peek() const { return at_ < file_.size() ? file_[at_] : -1; }
-  static bool is_space(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
+Image decode_pgm(View file, const std::string& name, int64_t max_side) {
+  size_t at = 2;
+  const auto peek = [&] { return at < file.size() ? int{file[at]} : -1; };
+  const auto is_space = [](int c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   // Skips white space and comments, reads digits and leaves the white space after them.
-  int64_t number() {
+  const auto number = [&] {
     while (is_space(peek()) || peek() == '#') {
-      if (peek() == '#') {
-        while (peek() != '\n' && peek() != -1) ++at_;
-      } else {
-        ++at_;
-      }
+      const auto line_end = std::find(file.begin() + static_cast<std::ptrdiff_t>(at), file.end(), '\n');
+      at = peek() == '#' ? static_cast<size_t>(line_end - file.begin()) : at + 1;
     }
     int64_t value = -1;
-    for (; peek() >= '0' && peek() <= '9'; ++at_)
+    for (; peek() >= '0' && peek() <= '9'; ++at)
       value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (peek() - '0'), 1 << 20);
-    if (value < 0 || !is_space(peek())) {
-      fail(ExitCode::bad_input, "{}: PGM with a damaged header (byte {})", name_, at_);
-    }
+    if (value < 0 || !is_space(peek())) fail(ExitCode::bad_input, "{}: PGM with a damaged header (byte {})", name, at);
     return value;
+  };
+  ImageShape shape;
+  shape.columns = number();
+  shape.rows = number();
+  const int64_t maximum = number();
+  ++at;  // the white space that number() leaves
+  check_shape(name, shape, max_side);
+  if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name, maximum);
+  if (file.size() != at + static_cast<uint64_t>(shape.image_bytes())) {
+    fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes", name,
+         shape.rows, shape.columns, at, file.size());
   }
-
-  View file_;
-  const std::string& name_;
-  const int64_t max_side_;
-  size_t at_ = 0;
-};
+  return {shape, {file.begin() + static_cast<std::ptrdiff_t>(at), file.end()}};
+}
 
 constexpr uint8_t png_signature[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
@@ -155,9 +137,14 @@ class PngReader : NonCopyable {
     return true;
   }
 
-  bool read_pixels(const png_bytepp rows) {
+  bool read_pixels(uint8_t* pixels) {
     if (setjmp(state_.back) != 0) return false;
-    png_read_image(state_.png, rows);
+    const size_t row_bytes = png_get_rowbytes(state_.png, state_.info);
+    for (int passes = png_set_interlace_handling(state_.png); passes > 0; --passes) {
+      for (png_uint_32 row = 0; row < png_get_image_height(state_.png, state_.info); ++row) {
+        png_read_row(state_.png, pixels + row * row_bytes, nullptr);
+      }
+    }
     png_read_end(state_.png, nullptr);
     return true;
   }
@@ -165,13 +152,6 @@ class PngReader : NonCopyable {
  private:
   PngState state_;
 };
-
-std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
-  std::vector<png_bytep> pointers;
-  const auto row_bytes = pixels.size() / static_cast<size_t>(rows);
-  for (size_t row = 0; row < static_cast<size_t>(rows); ++row) pointers.push_back(pixels.data() + row * row_bytes);
-  return pointers;
-}
 
 Image decode_png(View file, const std::string& name, int64_t max_side) {
   // libpng's message for a wrong size has no numbers. The first chunk is the header: width at 16, height at 20.
@@ -181,9 +161,15 @@ Image decode_png(View file, const std::string& name, int64_t max_side) {
   const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };
   if (!reader.read_header(image.shape, max_side)) fail_png();
   image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
-  std::vector<png_bytep> rows = rows_of(image.pixels, image.shape.rows);
-  if (!reader.read_pixels(rows.data())) fail_png();
+  if (!reader.read_pixels(image.pixels.data())) fail_png();
   return image;
+}
+
+#else
+
+Image decode_png(View, const std::string& name, int64_t) {
+  fail(ExitCode::bad_input, "{}: PNG, but this program was built without libpng; install libpng-dev and build again",
+       name);
 }
 
 #endif
@@ -323,6 +309,13 @@ class JpegWriter : NonCopyable {
   jpeg_compress_struct jpeg_ = {};
 };
 
+#else
+
+Image decode_jpeg(View, const std::string& name, int64_t, const std::optional<ImageShape>&) {
+  fail(ExitCode::bad_input, "{}: JPEG, but this program was built without libjpeg; install libjpeg-dev and build again",
+       name);
+}
+
 #endif
 
 }  // namespace
@@ -351,13 +344,6 @@ std::vector<uint8_t> encode_png(const Image& image) {
 
 bool can_read_png() { return false; }
 
-namespace {
-Image decode_png(View, const std::string& name, int64_t) {
-  fail(ExitCode::bad_input, "{}: PNG, but this program was built without libpng; install libpng-dev and build again",
-       name);
-}
-}  // namespace
-
 std::vector<uint8_t> encode_png(const Image&) {
   fail(ExitCode::usage, "PNG: this program was built without libpng; install libpng-dev and build again, or use pgm");
 }
@@ -382,13 +368,6 @@ std::vector<uint8_t> encode_jpeg(const Image& image) {
 
 bool can_read_jpeg() { return false; }
 
-namespace {
-Image decode_jpeg(View, const std::string& name, int64_t, const std::optional<ImageShape>&) {
-  fail(ExitCode::bad_input, "{}: JPEG, but this program was built without libjpeg; install libjpeg-dev and build again",
-       name);
-}
-}  // namespace
-
 std::vector<uint8_t> encode_jpeg(const Image&) {
   fail(ExitCode::usage, "JPEG: this program was built without libjpeg; install libjpeg-dev and build again");
 }
@@ -399,7 +378,7 @@ Image decode_image(std::span<const uint8_t> file, const std::string& name, int64
                    const std::optional<ImageShape>& smallest) {
   if (is_png(file)) return decode_png(file, name, max_side);
   if (is_jpeg(file)) return decode_jpeg(file, name, max_side, smallest);
-  if (is_pgm(file)) return PgmReader(file, name, max_side).read();
+  if (is_pgm(file)) return decode_pgm(file, name, max_side);
   fail(ExitCode::bad_input, "{}: starts neither as PNG nor as JPEG or PGM (P5), expected one of them", name);
 }
 
