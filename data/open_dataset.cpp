@@ -209,8 +209,8 @@ int classes_of(const IdxPlace& place, const FoundDataset& found) {
   return largest + 1;
 }
 
-std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, const fs::path& folder, Part part, int64_t limit) {
-  const IdxPlace place = look_for_idx(folder);
+std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, Part part, int64_t limit) {
+  const IdxPlace place = look_for_idx(found.path(part));
   const size_t first = part == Part::train ? 0 : 2;
   check_complete(place, first, first + 2);
   IdxImages images = read_idx_images(place.files[first], limit);
@@ -219,7 +219,7 @@ std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, const fs::path
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
          images.rows, images.columns, max_image_side, max_image_side);
   }
-  SampleInfo info{shape, found.set.name, fmt::format("IDX files in {}", printable(folder))};
+  SampleInfo info{shape, found.set.name, fmt::format("IDX files in {}", printable(place.folder))};
   info.scale = found.set.scale.value_or(default_pixel_scale);
   info.classes = classes_of(place, found);
   std::vector<int32_t> labels = read_idx_labels(place.files[first + 1], info.classes);
@@ -231,7 +231,7 @@ std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, const fs::path
   return std::make_unique<MemorySource>(std::move(info), std::move(images.pixels), std::move(labels));
 }
 
-std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part) {
+std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part, int64_t) {
   if (!found.train.empty() && !found.test.empty()) {
     const std::vector<std::string> train = class_names(found.train), test = class_names(found.test);
     if (train != test) {
@@ -241,10 +241,10 @@ std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part) 
            b == test.end() ? "(none)" : printable(*b));
     }
   }
-  return open_image_folder(part == Part::train ? found.train : found.test, found.set);
+  return open_image_folder(found.path(part), found.set);
 }
 
-std::unique_ptr<SampleSource> open_generated(Part part, int64_t limit) {
+std::unique_ptr<SampleSource> open_generated(const FoundDataset&, Part part, int64_t limit) {
   const bool training = part == Part::train;
   const int64_t all = training ? 60000 : 10000;  // as many as MNIST has
   const int64_t count = limit == 0 ? all : std::min(limit, all);
@@ -253,35 +253,33 @@ std::unique_ptr<SampleSource> open_generated(Part part, int64_t limit) {
       new MemorySource(synthetic_digits(training ? synthetic_train_seed : synthetic_test_seed, count)));
 }
 
-std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, int64_t limit) {
-  const fs::path& path = part == Part::train ? found.train : found.test;
-  switch (found.format) {
-    case DataFormat::idx:
-      return open_idx(found, path, part, limit);
-    case DataFormat::record:
-      return open_records(path);
-    case DataFormat::tfrecord:
-      return open_tfrecords(path, found.set);
-    case DataFormat::images:
-      return open_images(found, part);
-    case DataFormat::cifar10:
-      return open_cifar10(path, part == Part::train);
-    case DataFormat::text:
-      return open_text(path, found.set, part == Part::train, found.context, found.vocabulary);
-    case DataFormat::generated:
-      return open_generated(part, limit);
-  }
-  fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
-}
+// In the order of DataFormat.
+struct Format {
+  const char* name;
+  bool has_scale;  // the files say it, or it has none
+  std::unique_ptr<SampleSource> (*open)(const FoundDataset& found, Part part, int64_t limit);
+};
+constexpr Format formats[] = {
+    {"idx", false, open_idx},
+    {"record", true, [](const auto& found, Part part, int64_t) { return open_records(found.path(part)); }},
+    {"tfrecord", false,
+     [](const auto& found, Part part, int64_t) { return open_tfrecords(found.path(part), found.set); }},
+    {"images", false, open_images},
+    {"cifar10", true,
+     [](const auto& found, Part part, int64_t) { return open_cifar10(found.path(part), part == Part::train); }},
+    {"text", true,
+     [](const auto& found, Part part, int64_t) {
+       return open_text(found.path(part), found.set, part == Part::train, found.context, found.vocabulary);
+     }},
+    {"generated", true, open_generated}};
+
+const Format& table_row(DataFormat format) { return formats[static_cast<size_t>(format)]; }
 
 }  // namespace
 
 const char* name(Part part) { return part == Part::train ? "train" : "test"; }
 
-const char* name(DataFormat format) {
-  constexpr const char* names[] = {"idx", "record", "tfrecord", "images", "cifar10", "text", "generated"};
-  return names[static_cast<size_t>(format)];
-}
+const char* name(DataFormat format) { return table_row(format).name; }
 
 std::string usual_places_text(const std::string& name) {
   std::string text;
@@ -327,23 +325,20 @@ FoundDataset find_digits() {
 
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit) {
   if (!found.has(part)) {
-    const fs::path& other = part == Part::train ? found.test : found.train;
     fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
-         printable(other));
+         printable(found.path(part == Part::train ? Part::test : Part::train)));
   }
   if (found.set.size && found.format != DataFormat::images) {
     fail(ExitCode::usage, "{}: has samples of one size; only images of a folder are resized", found.set.name);
   }
-  // These say their scale themselves, or have none.
-  constexpr DataFormat with_scale[] = {DataFormat::record, DataFormat::cifar10, DataFormat::text,
-                                       DataFormat::generated};
+  const Format& format = table_row(found.format);
   const SetIdentity& set = found.format == DataFormat::cifar10 ? *find_known("cifar10") : found.set;
-  const bool knows_scale = set.scale || std::ranges::count(with_scale, found.format) > 0;
-  auto source = open_format(found, part, knows_scale ? limit : 0);
+  const bool knows_scale = set.scale || format.has_scale;
+  auto source = format.open(found, part, knows_scale ? limit : 0);
   PixelScale scale = source->info().scale;
   if (!knows_scale) {
     const bool is_other = part == Part::test && found.has(Part::train);
-    scale = measured_scale(is_other ? *open_format(found, Part::train, 0) : *source);
+    scale = measured_scale(is_other ? *format.open(found, Part::train, 0) : *source);
   }
   source->set_scale_and_names(scale, set.class_names);
   if (limit == 0 || limit >= source->info().count) return source;

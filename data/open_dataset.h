@@ -42,8 +42,10 @@ struct FoundDataset {
 
   // Whether its first samples are as any others: those of a set that is published so, and not in the order of classes.
   bool has_mixed_samples() const { return is_named || format == DataFormat::cifar10; }
+  // Of the files of a split.
+  const std::filesystem::path& path(Part part) const { return part == Part::train ? train : test; }
   // Whether it has this split.
-  bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
+  bool has(Part part) const { return format == DataFormat::generated || !path(part).empty(); }
 };
 
 // "mnist", "fashion_mnist", "cifar10", "tinyshakespeare": looked for in $HALFSTEP_DATA/NAME, then in
