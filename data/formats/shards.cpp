@@ -1,8 +1,8 @@
 #include "data/formats/shards.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "engine/check.h"
@@ -14,20 +14,14 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Suffix {
-  int64_t shard;
-  int64_t shards;
+  unsigned shard, shards;
 };
 
 // The suffix after the prefix: "-00001-of-00004".
 std::optional<Suffix> parse_suffix(const std::string& text) {
-  const auto number = [&](size_t at) {
-    int64_t value = 0;
-    for (const char c : text.substr(at, 5)) value = c < '0' || c > '9' ? -1'000'000 : 10 * value + (c - '0');
-    return value;
-  };
-  if (text.size() != 15 || text[0] != '-' || text.substr(6, 4) != "-of-") return {};
-  const Suffix suffix{number(1), number(10)};
-  if (suffix.shard < 0 || suffix.shards < 0) return {};
+  Suffix suffix{};
+  const bool has_numbers = std::sscanf(text.c_str(), "-%5u-of-%5u", &suffix.shard, &suffix.shards) == 2;
+  if (!has_numbers || shard_path({}, suffix.shard, suffix.shards) != text) return {};  // sscanf() takes other spellings
   return suffix;
 }
 
@@ -64,12 +58,12 @@ std::vector<fs::path> find_shards(const fs::path& path) {
   if (name.size() > suffix_size && parse_suffix(name.substr(name.size() - suffix_size))) {
     prefix.replace_filename(name.substr(0, name.size() - suffix_size));
   }
-  const std::vector<Suffix> found = suffixes_of(prefix);
+  std::vector<Suffix> found = suffixes_of(prefix);
   if (found.empty()) {
     fail(ExitCode::io, "{}: not found, expected files like {}", printable(path),
          printable(shard_path(prefix, 0, 1).filename()));
   }
-  const int64_t shards = found.front().shards;
+  const unsigned shards = found.front().shards;
   for (const Suffix& other : found) {
     if (other.shards == shards) continue;
     fail(ExitCode::bad_input, "{}: there are shards of two sets here, of {} and of {} files; remove one of them",
@@ -78,20 +72,17 @@ std::vector<fs::path> find_shards(const fs::path& path) {
   if (shards < 1 || shards > max_shards) {
     fail(ExitCode::bad_input, "{}: a set of {} shards, expected 1 to {}", printable(prefix), shards, max_shards);
   }
-  std::set<int64_t> present;
-  for (const Suffix& one : found) {
-    if (one.shard >= shards) {
-      fail(ExitCode::bad_input, "{}: its name says shard {} of {}, expected 0 to {}",
-           printable(shard_path(prefix, one.shard, shards)), one.shard, shards, shards - 1);
-    }
-    present.insert(one.shard);
+  std::ranges::sort(found, {}, &Suffix::shard);
+  if (const int64_t last = found.back().shard; last >= shards) {
+    fail(ExitCode::bad_input, "{}: its name says shard {} of {}, expected 0 to {}",
+         printable(shard_path(prefix, last, shards)), last, shards, shards - 1);
   }
   std::vector<fs::path> files;
   for (int64_t shard = 0; shard < shards; ++shard) {
     files.push_back(shard_path(prefix, shard, shards));
-    if (!present.contains(shard)) {
+    if (!std::ranges::binary_search(found, shard, {}, &Suffix::shard)) {
       fail(ExitCode::bad_input, "{}: missing, and {} of the {} shards are here; copy it too, or convert the set again",
-           printable(files.back()), present.size(), shards);
+           printable(files.back()), found.size(), shards);
     }
   }
   return files;
