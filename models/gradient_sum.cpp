@@ -28,9 +28,8 @@ GradientSum::GradientSum(ParameterArena& arena, const SumConfig& config)
 }
 
 const ReducePlan& GradientSum::plan() {
-  const int ranks = config_.exchange ? config_.exchange->size() : 1, rank = ranks > 1 ? config_.exchange->rank() : 0;
   const auto [found, is_new] = plans_.try_emplace(leaves_);
-  if (is_new) found->second = reduce_plan(leaves_, ranks, rank);
+  if (is_new) found->second = reduce_plan(leaves_, config_.ranks(), config_.rank());
   return found->second;
 }
 
@@ -38,8 +37,7 @@ void GradientSum::begin(int64_t leaves) {
   leaves_ = leaves;
   sent_ = kept_count_ = 0;
   has_leaf_ = false;
-  const int ranks = config_.exchange ? config_.exchange->size() : 1;
-  counter_ = LeafCounter(leaves_of(leaves, ranks, ranks > 1 ? config_.exchange->rank() : 0).begin);
+  counter_ = LeafCounter(leaves_of(leaves, config_.ranks(), config_.rank()).begin);
 }
 
 void GradientSum::begin_leaf() {
@@ -73,18 +71,19 @@ void GradientSum::backward(bool last, const std::function<void()>& run) {
   }
   check_not_late();
   writes_expected_.clear();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    writes_expected_.push_back(parameters[i].value->grad_info()->writes - writes_before_[i]);
-  }
+  for (size_t i = 0; i < parameters.size(); ++i) writes_expected_.push_back(writes(i));
+}
+
+// To a parameter's gradient, in this backward.
+uint32_t GradientSum::writes(size_t parameter) const {
+  return arena_.parameters()[parameter].value->grad_info()->writes - writes_before_[parameter];
 }
 
 // Called in backward, before a rule runs: all rules before it have written their gradients.
 void GradientSum::gradient(const char*, const Tensor&) {
   for (; sent_ < buckets_.size() && is_complete(buckets_[sent_]); ++sent_) {
     const Bucket& bucket = buckets_[sent_];
-    for (size_t i = bucket.first; i <= bucket.last; ++i) {
-      writes_sent_[i] = arena_.parameters()[i].value->grad_info()->writes - writes_before_[i];
-    }
+    for (size_t i = bucket.first; i <= bucket.last; ++i) writes_sent_[i] = writes(i);
     send(bucket);
   }
 }
@@ -92,8 +91,7 @@ void GradientSum::gradient(const char*, const Tensor&) {
 // A parameter may be used more than once: its gradient is complete after as many writes as in the backward before.
 bool GradientSum::is_complete(const Bucket& bucket) const {
   for (size_t i = bucket.first; i <= bucket.last; ++i) {
-    const uint32_t writes = arena_.parameters()[i].value->grad_info()->writes - writes_before_[i];
-    if (writes == 0 || writes < writes_expected_[i]) return false;
+    if (writes(i) == 0 || writes(i) < writes_expected_[i]) return false;
   }
   return true;
 }
@@ -101,14 +99,12 @@ bool GradientSum::is_complete(const Bucket& bucket) const {
 void GradientSum::check_not_late() const {
   for (size_t b = 0; b < sent_; ++b) {
     for (size_t i = buckets_[b].first; i <= buckets_[b].last; ++i) {
-      const NamedParameter& parameter = arena_.parameters()[i];
-      const uint32_t writes = parameter.value->grad_info()->writes - writes_before_[i];
-      if (writes == writes_sent_[i]) continue;
+      if (writes(i) == writes_sent_[i]) continue;
       fail(
           ExitCode::internal,
           "the gradient of {} was sent after {} of its {} writes in this backward ({} in the one before); models whose "
           "steps differ need a bucket that holds all parameters",
-          parameter.name, writes_sent_[i], writes, writes_expected_[i]);
+          arena_.parameters()[i].name, writes_sent_[i], writes(i), writes_expected_[i]);
     }
   }
 }

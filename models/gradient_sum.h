@@ -32,6 +32,8 @@ struct SumConfig {
 
   // The sums of the model's device; nullptr: no ranks.
   RankSums* sums() const { return device_sums ? device_sums : exchange; }
+  int ranks() const { return exchange ? exchange->size() : 1; }  // number of them, 1 without an exchange
+  int rank() const { return exchange ? exchange->rank() : 0; }   // this process's
 };
 
 class GradientSum : private Observer {  // of one training run; not thread safe
@@ -55,6 +57,7 @@ class GradientSum : private Observer {  // of one training run; not thread safe
   };
 
   void gradient(const char* op, const Tensor& dy) override;
+  uint32_t writes(size_t parameter) const;
   bool is_complete(const Bucket& bucket) const;
   void check_not_late() const;
   void send(const Bucket& bucket);
