@@ -52,7 +52,7 @@ TrainingState TrainingRun::state() {
   }
   for (const float scale : result_.loss_scales) scales.push_back({scale});
   state.put_rows("progress.seconds", seconds, seconds[0].size());
-  state.put_rows("progress.losses", {{losses_->sum(), static_cast<double>(losses_->samples())}}, 2);
+  state.put_rows("progress.losses", {{losses_.sum(), static_cast<double>(losses_.samples())}}, 2);
   state.put_rows("progress.epochs", epochs, 5);
   state.put_rows("progress.validations", validations, 6);
   state.put_rows("progress.loss_scales", scales, 1);
@@ -79,8 +79,8 @@ void TrainingRun::restore(const TrainingState& state) {
   const std::vector<double> saved_seconds = one_row("progress.seconds", seconds.size());
   for (size_t i = 0; i < seconds.size(); ++i) *seconds[i] = saved_seconds[i];
   const std::vector<double> losses = one_row("progress.losses", 2);
-  losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0],
-                   TrainingState::count("progress.losses", losses[1]));
+  losses_.restart(std::min(step_ * config_.accumulate, batches_), losses[0],
+                  TrainingState::count("progress.losses", losses[1]));
   for (const auto& e : state.rows("progress.epochs", 5)) {
     const Evaluation test = e[4] > 0 ? Evaluation{e[2], e[3]} : Evaluation{NAN, NAN};
     result_.epochs.push_back({e[0], e[1], test, e[4]});

@@ -59,9 +59,9 @@ TrainingRun::TrainingRun(Module& model, ParameterArena& arena, BatchSource& trai
       optimizer_(make_optimizer(arena, with_total_steps(config.optimizer, steps_, config.epochs))),
       scaler_(scaling_of(config), config.device),
       set_(resident_set(training, config)),
-      loss_log_(batches_, config.device),
+      losses_(batches_, config.device),
       scales_(scaler_.config().enabled ? steps_ : 0, config.device),
-      logs_{loss_log_.tensor(), scaler_.config().enabled ? scales_.tensor() : Tensor()} {
+      logs_{losses_.log().tensor(), scaler_.config().enabled ? scales_.tensor() : Tensor()} {
   ambient().training = true;
   ambient().fuse = config.fuse;
   ambient().seed = config.seed;
@@ -128,7 +128,7 @@ void TrainingRun::train_to_the_end() {
 
 void TrainingRun::begin_epoch() {
   step_ = position_ = 0;
-  losses_.emplace(loss_log_);
+  losses_.restart();
   scales_.restart();
 }
 
@@ -140,9 +140,8 @@ std::vector<Batch> TrainingRun::next_batches() {
   // The last step of an epoch gets the remaining batches.
   const int64_t done = step_ * config_.accumulate;
   const int64_t leaves = std::min(batches_ - done, config_.accumulate);
-  LeafRange own = {0, leaves};
-  if (const Exchange* ranks = config_.sum.exchange) {
-    own = leaves_of(leaves, ranks->size(), ranks->rank());
+  const LeafRange own = leaves_of(leaves, config_.sum.ranks(), config_.sum.rank());
+  if (config_.sum.exchange) {
     for (int64_t i = done; i < done + leaves; ++i) {
       share_.sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
     }
@@ -168,11 +167,11 @@ bool TrainingRun::steps() {
     last = run_step();
   }
   skips_.steps += step_ - first + 1;
-  if (config_.sum.exchange || losses_->is_due() || step_ == steps_) read_losses(last);  // all ranks in the same step
+  if (config_.sum.exchange || losses_.is_due() || step_ == steps_) read_losses(last);  // all ranks in the same step
   bool wants_state = false;
   for (int64_t done = first; done <= step_; ++done) {
     const double seconds = result_.seconds + steady_seconds() - start;
-    const Progress progress{epoch_, done, steps_, losses_->mean(), seconds, result_.parts};
+    const Progress progress{epoch_, done, steps_, losses_.mean(), seconds, result_.parts};
     if (hooks_.on_step) hooks_.on_step(progress);
     wants_state = (hooks_.wants_state && hooks_.wants_state(progress)) || wants_state;
   }
@@ -190,13 +189,13 @@ bool TrainingRun::fits_group() const {
 void TrainingRun::run_group() {
   if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
   const int64_t count = config_.graph_steps, samples = count * set_->batch;
-  captured_->begin_group(*set_, training_.skip(count), loss_log_.size(), result_.parts);
+  captured_->begin_group(*set_, training_.skip(count), losses_.log().size(), result_.parts);
   if (!has_looked_ && hooks_.before_first_step) {
     const Autocast amp(config_.precision, arena_);
     inspect_first_batch(captured_->gather(*set_, 0));
   }
   captured_->run_group(*set_, count, logs_, result_.parts);
-  losses_->added(count, set_->batch);
+  losses_.added(count, set_->batch);
   if (scaler_.config().enabled) scales_.added(count);
   step_ += count;
   position_ += samples;
@@ -222,7 +221,7 @@ Batch TrainingRun::run_step() {
   time_is_up_ = ranks_ ? ranks_->finish(result_.parts) : share_.last;
   ++step_;
   for (size_t i = 0; i < share_.sizes.size(); ++i) {
-    losses_->add(losses[i], share_.sizes[i]);
+    losses_.add(losses[i], share_.sizes[i]);
     position_ += share_.sizes[i];
     result_.samples += share_.sizes[i];
   }

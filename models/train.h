@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/ambient.h"
@@ -13,7 +14,6 @@
 #include "engine/module.h"
 #include "kernels/augment/augment.h"
 #include "kernels/optimizer/optimizer.h"
-#include "models/cadence.h"
 #include "models/gradient_sum.h"
 #include "models/training_state.h"
 
@@ -32,6 +32,17 @@ struct Target {
   // False for what was not evaluated.
   bool is_reached_by(const Evaluation& e) const { return is_loss ? e.loss <= value : e.accuracy >= value; }
 };
+
+// How often something happens in training. At most one is not 0; all 0: never.
+struct Cadence {
+  int64_t steps = 0;   // optimizer steps of the whole run
+  int64_t epochs = 0;  // at their ends
+  double seconds = 0;  // between two
+};
+// "500st", "2ep", "10m" (minutes) or "30s". Throws Error (usage) for anything else.
+Cadence parse_cadence(std::string_view text);
+// Whether it is due, by steps or epochs, after `step` steps of epoch `epoch`, which counts from 1.
+bool is_due(const Cadence& cadence, int64_t epoch, int64_t step, int64_t steps_per_epoch);
 
 // The settings of train().
 struct TrainConfig {
@@ -119,7 +130,7 @@ struct TrainResult {
 // What train() calls; any may be empty.
 struct TrainHooks {
   // Once, before the first step, with its first micro-batch as the model sees it, and with everything live that a step
-  // needs: to measure what a step costs (models/measure_stages.h). May change the gradients and how the model is run.
+  // needs: to measure what a step costs (measure_stages()). May change the gradients and how the model is run.
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_step;
   // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
   // read from the device. REQUIRES: no graph

@@ -81,12 +81,12 @@ void TrainingRun::compare_weights() {
 }
 
 void TrainingRun::read_losses(const Batch& last) {
-  const int64_t bad_batch = losses_->read();
+  const int64_t bad_batch = losses_.read();
   if (bad_batch == 0) return check_skipped(last);
   fail(ExitCode::numeric,
        "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning rate "
        "than {}",
-       std::isnan(losses_->sum()) ? "nan" : "inf", (bad_batch + config_.accumulate - 1) / config_.accumulate, epoch_,
+       std::isnan(losses_.sum()) ? "nan" : "inf", (bad_batch + config_.accumulate - 1) / config_.accumulate, epoch_,
        first_bad_tensor(last), config_.optimizer.learning_rate);
 }
 

@@ -2,18 +2,98 @@
 // and what may end it early, models/training_checks.cpp what must not pass unnoticed, models/resume.cpp the state.
 #pragma once
 
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/observe.h"
 #include "models/captured_step.h"
-#include "models/loss_log.h"
 #include "models/rank_step.h"
 #include "models/step_phases.h"
 #include "models/train.h"
 
 namespace hs {
+
+// Scalars logged on the device, so that no step waits for one.
+class DeviceLog {
+ public:
+  // Has room for `max` scalars.
+  DeviceLog(int64_t max, Device device) : on_device_(Tensor::empty({max}, DType::f32, device)) {}
+
+  void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }  // REQUIRES: there is room
+  void added(int64_t count) { added_ += count; }       // by recorded steps, to tensor()
+  int64_t size() const { return added_; }              // number of scalars added
+  const Tensor& tensor() const { return on_device_; }  // (max) f32; the first size() are valid
+  void restart() { added_ = read_ = 0; }               // forgets all scalars
+
+  // Returns the scalars added since the last call; waits for the device.
+  std::vector<float> read() {
+    const int64_t begin = std::exchange(read_, added_);
+    return on_device_.slice(begin, {added_ - begin}).to_vector<float>();
+  }
+
+ private:
+  Tensor on_device_;  // (max)
+  int64_t added_ = 0, read_ = 0;
+};
+
+// The losses of an epoch's batches.
+class Losses {
+ public:
+  Losses(int64_t batches, Device device) : log_(batches, device) {}
+
+  // Those of the epoch's first `batches`, which were read before the run was interrupted, and none after them.
+  void restart(int64_t batches = 0, double sum = 0, int64_t samples = 0) {
+    log_.restart();
+    samples_.clear();
+    before_ = batches;
+    read_ = 0;
+    sum_ = sum;
+    count_ = samples;
+  }
+  void add(const Tensor& loss, int64_t samples) {  // loss: the mean over these samples
+    log_.add(loss);
+    samples_.push_back(samples);
+  }
+  void added(int64_t batches, int64_t samples) {  // by recorded steps; samples of each
+    log_.added(batches);
+    samples_.insert(samples_.end(), static_cast<size_t>(batches), samples);
+  }
+
+  // Reads what was added since the last call. Returns the number, from 1, of the epoch's first batch whose loss is not
+  // finite, or 0.
+  int64_t read() {
+    const Range range("read losses");
+    last_read_ = Clock::now();
+    for (const float loss : log_.read()) {
+      sum_ += static_cast<double>(loss) * static_cast<double>(samples_[read_]);
+      count_ += samples_[read_++];
+      if (!std::isfinite(loss)) return before_ + static_cast<int64_t>(read_);
+    }
+    return 0;
+  }
+  // At the first step, then ten times a second.
+  bool is_due() const { return read_ == 0 || Clock::now() - last_read_ > std::chrono::milliseconds(100); }
+  double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
+  double sum() const { return sum_; }                                 // of loss * samples, over those read
+  int64_t samples() const { return count_; }                          // number of those read
+  const DeviceLog& log() const { return log_; }                       // where recorded steps add theirs
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  DeviceLog log_;
+  std::vector<int64_t> samples_;  // of each batch so far
+  int64_t before_ = 0;            // batches that were read before
+  size_t read_ = 0;               // batches
+  double sum_ = 0;                // of loss * samples
+  int64_t count_ = 0;             // samples
+  Clock::time_point last_read_;
+};
 
 // A run: its place (epoch and step), what it needs for a step, and its results so far.
 class TrainingRun {
@@ -62,17 +142,17 @@ class TrainingRun {
   GradScaler scaler_;
   const ResidentSet* const set_;
   // Where they are does not change from epoch to epoch: recorded steps write there.
-  DeviceLog loss_log_, scales_;
+  Losses losses_;
+  DeviceLog scales_;
   StepLogs logs_;
   std::unique_ptr<TrainStep> one_step_;
   RankStep* ranks_ = nullptr;  // one_step_, if gradients meet in a tree or among ranks
   std::optional<CapturedStep> captured_;
   std::optional<StepPhases> phases_;  // if a hook looks into a step
   TrainResult result_;
-  int64_t epoch_ = 1;     // from 1
-  int64_t step_ = 0;      // steps of it that are done
-  int64_t position_ = 0;  // samples of it that are done
-  std::optional<Losses> losses_;
+  int64_t epoch_ = 1;        // from 1
+  int64_t step_ = 0;         // steps of it that are done
+  int64_t position_ = 0;     // samples of it that are done
   bool has_looked_ = false;  // with before_first_step
   bool stopped_ = false;     // by should_stop
   StepShare share_;          // of the step that runs
