@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <optional>
 #include <tuple>
 
 #include "engine/check.h"
@@ -64,41 +65,32 @@ struct Plan {
   bool segment;
 };
 
-// The plans up to each border that are within the budget and that no other beats in both bytes and time.
-class Search {
- public:
-  // `any_time`: only asks whether any plan fits, for which the one with the fewest bytes is enough.
-  Search(const StepCosts& costs, int64_t budget, bool any_time) : costs_(costs), budget_(budget), any_time_(any_time) {
-    const size_t n = costs.stages.size();
-    plans_.resize(n + 1);
-    plans_[0].push_back({{costs.fixed, true}, 0, 0, 0, false});
-    for (size_t a = 0; a < n; ++a) {
-      keep_best(plans_[a]);
-      extend(a);
-    }
+// Those of the plans up to a border that no other beats in both bytes and time. `any_time`: only those with the fewest
+// bytes, whatever their time.
+std::vector<Plan> best_of(std::vector<Plan> plans, bool any_time) {
+  const auto key = [](const Plan& plan) { return std::tuple(plan.left.input_held, plan.left.bytes, plan.extra_ms); };
+  std::ranges::sort(plans, {}, key);
+  std::vector<Plan> best;
+  for (const Plan& plan : plans) {
+    const bool same_kind = !best.empty() && best.back().left.input_held == plan.left.input_held;
+    if (!same_kind || (!any_time && plan.extra_ms < best.back().extra_ms)) best.push_back(plan);
   }
+  return best;
+}
 
-  bool found() const { return !plans_.back().empty(); }
-
-  std::vector<Segment> fastest() const {
-    std::vector<Segment> segments;
-    const Plan* plan = &*std::ranges::min_element(plans_.back(), {}, &Plan::extra_ms);
-    for (size_t border = plans_.size() - 1; border > 0;) {
-      if (plan->segment) segments.push_back({plan->from_border, border});
-      border = plan->from_border;
-      plan = &plans_[border][plan->from_plan];
-    }
-    return {segments.rbegin(), segments.rend()};
-  }
-
- private:
-  void extend(size_t a) {
-    const std::vector<StageCost>& stages = costs_.stages;
+// The segments that cost the least time within the budget, if any plan fits. `any_time`: those of the plan with the
+// fewest bytes, which is found in less time.
+std::optional<std::vector<Segment>> search(const StepCosts& costs, int64_t budget, bool any_time = false) {
+  const std::vector<StageCost>& stages = costs.stages;
+  std::vector<std::vector<Plan>> plans(stages.size() + 1);  // up to each border
+  plans[0].push_back({{costs.fixed, true}, 0, 0, 0, false});
+  for (size_t a = 0; a < stages.size(); ++a) {
+    plans[a] = best_of(std::move(plans[a]), any_time);
     const bool is_loss = a + 1 == stages.size();
-    for (size_t w = 0; w < plans_[a].size(); ++w) {
-      const Plan plan = plans_[a][w];
-      if (peak_of_kept(plan.left, stages[a]) <= budget_) {
-        plans_[a + 1].push_back({after_kept(plan.left, stages[a]), plan.extra_ms, a, w, false});
+    for (size_t w = 0; w < plans[a].size(); ++w) {
+      const Plan plan = plans[a][w];
+      if (peak_of_kept(plan.left, stages[a]) <= budget) {
+        plans[a + 1].push_back({after_kept(plan.left, stages[a]), plan.extra_ms, a, w, false});
       }
       if (is_loss) continue;
       const Remaining left = after_segment(plan.left, stages[a]);
@@ -107,28 +99,21 @@ class Search {
       for (size_t b = a; b + 1 < stages.size(); ++b) {
         peak.add(stages[b]);
         extra_ms += stages[b].forward_ms;
-        if (left.bytes + peak.bytes() > budget_) continue;
-        plans_[b + 1].push_back({left, extra_ms, a, w, true});
+        if (left.bytes + peak.bytes() > budget) continue;
+        plans[b + 1].push_back({left, extra_ms, a, w, true});
       }
     }
   }
-
-  void keep_best(std::vector<Plan>& plans) const {
-    const auto key = [](const Plan& plan) { return std::tuple(plan.left.input_held, plan.left.bytes, plan.extra_ms); };
-    std::ranges::sort(plans, {}, key);
-    std::vector<Plan> best;
-    for (const Plan& plan : plans) {
-      const bool same_kind = !best.empty() && best.back().left.input_held == plan.left.input_held;
-      if (!same_kind || (!any_time_ && plan.extra_ms < best.back().extra_ms)) best.push_back(plan);
-    }
-    plans = std::move(best);
+  if (plans.back().empty()) return {};
+  std::vector<Segment> segments;
+  const Plan* plan = &*std::ranges::min_element(plans.back(), {}, &Plan::extra_ms);
+  for (size_t border = stages.size(); border > 0; plan = &plans[border][plan->from_plan]) {
+    if (plan->segment) segments.push_back({plan->from_border, border});
+    border = plan->from_border;
   }
-
-  const StepCosts& costs_;
-  const int64_t budget_;
-  const bool any_time_;
-  std::vector<std::vector<Plan>> plans_;
-};
+  std::ranges::reverse(segments);
+  return segments;
+}
 
 }  // namespace
 
@@ -171,7 +156,7 @@ int64_t smallest_budget(const StepCosts& costs) {
   int64_t low = costs.fixed, high = predict(costs, {}).peak;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    if (Search(costs, middle, true).found()) {
+    if (search(costs, middle, true)) {
       high = middle;
     } else {
       low = middle + 1;
@@ -181,14 +166,10 @@ int64_t smallest_budget(const StepCosts& costs) {
 }
 
 std::vector<Segment> fastest_within(const StepCosts& costs, int64_t budget) {
-  const Search search(costs, budget, false);
-  if (!search.found()) {
-    fail(ExitCode::usage,
-         "checkpoint budget={}: this step needs {} bytes or more; use a larger budget or a smaller "
-         "batch",
-         budget, smallest_budget(costs));
-  }
-  return search.fastest();
+  if (const auto found = search(costs, budget)) return *found;
+  fail(ExitCode::usage,
+       "checkpoint budget={}: this step needs {} bytes or more; use a larger budget or a smaller batch", budget,
+       smallest_budget(costs));
 }
 
 std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_share) {

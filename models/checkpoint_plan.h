@@ -5,8 +5,7 @@
 // the maximum, over its stages and segments, of the bytes left behind so far plus what the stage or segment needs on
 // top. Only the bytes left behind connect one choice with the next, which makes this a dynamic program: for each border
 // between stages, the amounts that can have been left there, each with the least time to reach it. Segments do not nest
-// here. Compare Feng and Huang, "Optimal gradient checkpoint search for arbitrary computation graphs", CVPR 2021. The
-// measurements come from models/measure_stages.h.
+// here. Compare Feng and Huang, "Optimal gradient checkpoint search for arbitrary computation graphs", CVPR 2021.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +37,18 @@ struct StepCosts {
   // Takes each time that is shorter in `again`, measured of the same step.
   void take_shorter_times(const StepCosts& again);
 };
+
+// What StepCosts::fixed has besides what is live: a step's scalars, such as the micro-batches' losses and the gradient
+// norm, in bytes.
+inline constexpr int64_t step_scalars = 1024;
+
+// Measures what every stage of a model costs, in one step run stage by stage (models/measure_stages.cpp):
+// runs the model and its loss forward without history, then backward with one stage's tape at a time. Costs about two
+// forward passes more than a step, and keeps at most about 2 sqrt(n) of the n stages' inputs at once. Uses the caller's
+// ambient state: open the Autocast scope first. Everything that is live during a step must be live now; it is measured
+// as `fixed`. Adds to the parameters' gradients: set them to zero afterwards. Reads and resets the device's peak.
+// images: (N, H, W, C), as prepare() returns them; labels: (N) i32
+StepCosts measure_stages(const StagedModel& model, const Tensor& images, const Tensor& labels);
 
 // What a plan costs.
 struct PlanFigures {

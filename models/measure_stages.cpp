@@ -1,11 +1,10 @@
-#include "models/measure_stages.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "engine/autograd.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/checkpoint_plan.h"
 
 namespace hs {
 namespace {

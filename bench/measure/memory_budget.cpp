@@ -9,7 +9,6 @@
 #include "bench/measure/techniques.h"
 #include "engine/check.h"
 #include "engine/storage.h"
-#include "models/measure_stages.h"
 
 namespace hs::bench::measure {
 namespace {

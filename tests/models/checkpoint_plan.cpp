@@ -10,7 +10,7 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/measure_stages.h"
+#include "models/checkpoint_plan.h"
 #include "models/models.h"
 #include "models/train_step.h"
 #include "tests/support/random_stages.h"
