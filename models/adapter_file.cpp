@@ -1,10 +1,9 @@
-#include "models/adapter_file.h"
-
 #include <fmt/ranges.h>
 
 #include <set>
 
 #include "engine/files/output_file.h"
+#include "models/lora.h"
 #include "models/metadata.h"
 #include "models/model_file.h"
 

@@ -3,9 +3,9 @@
 // and B (out, r), and the layer computes
 //   y = x W + (alpha / r) (x A^T) B^T
 // B starts at zero, so that training starts with the network as it was. A and B lie as in Hugging Face's peft.
-// models/adapter_file.h saves them.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +13,9 @@
 #include "engine/module.h"
 
 namespace hs {
+
+class OutputFolder;
+class StagedModel;
 
 // The size of adapters.
 struct LoraOptions {
@@ -46,5 +49,18 @@ bool is_adapter(const std::string& parameter);                                  
 // The parameters of the network without adapters that computes the same: W + (alpha / r) (B A)^T in place of each W
 // that has them, formed in f64 and rounded once. On the CPU.
 std::vector<NamedTensor> merged_parameters(Module& module, const LoraOptions& options);
+
+// Adapters in a folder, as peft saves and opens them:
+//   adapter_model.safetensors   base_model.model.NAME for each parameter NAME of the adapters, as in
+//                               base_model.model.transformer.h.0.attn.c_attn.lora_A.weight; with the rank, alpha and
+//                               the base's hash as metadata
+//   adapter_config.json         for peft
+// Writes both files into `folder`, which is to be kept. base: a hash of the values of the network that was adapted.
+// Throws Error (io).
+void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions& options, const std::string& base);
+// Adds the folder's adapters to `model`, whose values have the hash `base`. Throws Error: checkpoint (damaged, no
+// adapters of halfstep, not of this model, or trained on values of another hash), io, usage (the model takes none); the
+// model is of no use then.
+LoraOptions load_adapters(StagedModel& model, const std::string& base, const std::filesystem::path& folder);
 
 }  // namespace hs

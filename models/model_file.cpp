@@ -83,7 +83,7 @@ ModelDescription read_description(const SafetensorsFile& file) {
          fmt::join(model_names(), ", "));
   }
   for (const auto& [key, member, max] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, max);
-  if (model_input(description.model) == InputKind::tokens) {
+  if (model_options(description.model).input == InputKind::tokens) {
     description.sizes.input = InputKind::tokens;
     for (const auto& [key, member, max] : text_members) {
       description.sizes.*member = reader.number<int64_t>(key, 1, max);
@@ -124,7 +124,7 @@ Metadata describe(const ModelDescription& description) {
     metadata["data_test"] = std::to_string(origin->test);
   }
   ModelSizes sizes = description.sizes;
-  sizes.blocks = model_depth(description.model, sizes.blocks);
+  sizes.blocks = model_options(description.model).depth(sizes.blocks);
   const auto add = [&](const SizeMember& size) {
     const int64_t value = sizes.*size.member;
     check(value >= 1 && value <= size.max, "a model's file: {} {}, expected 1 to {}", value, size.key, size.max);

@@ -55,4 +55,11 @@ std::vector<NamedTensor> parameters_of(Module& module);
 void load_parameters(Module& module, const SafetensorsFile& file);  // throws as load_model()
 Metadata describe(const ModelDescription& description);             // the metadata of save_model()
 
+// An ONNX file's bytes: the model as a graph that other runtimes execute (onnx.ai, docs/model_files.md). Input
+// "images": f32 (N, rows, columns, channels), normalised as for the model itself; output "logits": f32 (N, classes); N
+// is free. Of a model of a text: input "tokens": i64 (N, context), output "logits": f32 (N, context, classes). Dropout
+// is left out. The description is in the file's metadata. Throws Error (usage) that names a kernel or a shape that has
+// no counterpart in models/onnx.cpp.
+std::string to_onnx(Module& model, const ModelDescription& description);
+
 }  // namespace hs

@@ -45,7 +45,7 @@ std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, co
          kind(sizes.input), kind(sizes.input), fmt::join(model_names(sizes.input), ", "));
   }
   ModelSizes all = sizes;
-  all.blocks = model_depth(name, sizes.blocks);
+  all.blocks = found->options.depth(sizes.blocks);
   auto model = found->make(seed, all);
   check(model->input_kind() == input, "model {}: its input_kind() is not what it is registered with", name);
   return model;
@@ -59,20 +59,9 @@ std::vector<std::string> model_names(std::optional<InputKind> input) {
   return names;
 }
 
-int64_t model_depth(std::string_view name, int64_t blocks) {
+ModelOptions model_options(std::string_view name) {
   const Entry* const found = find(name);
-  return blocks > 0 || !found ? blocks : found->options.blocks;
-}
-
-InputKind model_input(std::string_view name) {
-  const Entry* const found = find(name);
-  check(found != nullptr, "model {}: no such model", name);
-  return found->options.input;
-}
-
-bool model_has_blocks(std::string_view name) {
-  const Entry* const found = find(name);
-  return found && found->options.has_blocks;
+  return found ? found->options : ModelOptions();
 }
 
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side)) {

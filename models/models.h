@@ -36,23 +36,22 @@ struct ModelSizes {
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes = {});
 
 std::vector<std::string> model_names(std::optional<InputKind> input = {});  // in alphabetical order
-bool model_has_blocks(std::string_view name);                               // whether ModelSizes::blocks is its depth
-// The depth for ModelSizes::blocks: the model's usual one for 0.
-int64_t model_depth(std::string_view name, int64_t blocks);
-InputKind model_input(std::string_view name);  // REQUIRES: a model has this name
+
+// What a model is registered with.
+struct ModelOptions {
+  bool has_blocks = false;              // whether ModelSizes::blocks is its depth
+  int64_t blocks = default_blocks;      // its usual depth
+  InputKind input = InputKind::images;  // what the model reads
+  // Its depth for ModelSizes::blocks.
+  int64_t depth(int64_t wanted) const { return wanted > 0 ? wanted : blocks; }
+};
+ModelOptions model_options(std::string_view name);  // of a name that no model has: the defaults
 
 // --- for the models' files ---
 
 // Positions left of an image after a model's convolutions and poolings, which reduce a side to shrink(side). Throws
 // Error (bad_input) if the images are too small.
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side));
-
-// What REGISTER_MODEL() is told about a model.
-struct ModelOptions {
-  bool has_blocks = false;              // whether ModelSizes::blocks is its depth
-  int64_t blocks = default_blocks;      // its usual depth
-  InputKind input = InputKind::images;  // what the model reads
-};
 
 class RegisteredModel {  // see REGISTER_MODEL()
  public:

@@ -1,5 +1,6 @@
-#include "models/onnx.h"
-
+// The graph is what the model calls: one image runs through it with a spy on the kernel slots (engine/kernel.h), and
+// each call becomes a node. So every model can be exported whose kernels are known here, and a model needs no code for
+// it.
 #include <cmath>
 #include <map>
 
@@ -17,6 +18,7 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
+#include "models/model_file.h"
 
 namespace hs {
 namespace {

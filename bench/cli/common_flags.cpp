@@ -18,7 +18,7 @@ const std::vector<std::pair<std::string, std::optional<CacheMode>>> caches = {
 
 std::string models_with_blocks() {
   std::vector<std::string> names = model_names();
-  std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
+  std::erase_if(names, [](const std::string& name) { return !model_options(name).has_blocks; });
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -36,11 +36,13 @@ Flags& Flags::context(int64_t& value, const std::string& model) {
   Flag& flag = flags_.back();
   flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
     read(word);
-    if (model_input(model) == InputKind::tokens) return;
+    if (model_options(model).input == InputKind::tokens) return;
     fail(ExitCode::usage, "--context {}: {} reads images; models that read a text: {}", value, model,
          fmt::join(model_names(InputKind::tokens), ", "));
   };
-  flag.value = [&value, &model] { return model_input(model) == InputKind::tokens ? Json(value) : Json(nullptr); };
+  flag.value = [&value, &model] {
+    return model_options(model).input == InputKind::tokens ? Json(value) : Json(nullptr);
+  };
   return *this;
 }
 
@@ -50,10 +52,12 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
   Flag& flag = flags_.back();
   flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
     read(word);
-    if (model_has_blocks(model)) return;
+    if (model_options(model).has_blocks) return;
     fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", value, model, models_with_blocks());
   };
-  flag.value = [&value, &model] { return model_has_blocks(model) ? Json(model_depth(model, value)) : Json(nullptr); };
+  flag.value = [&value, &model] {
+    return model_options(model).has_blocks ? Json(model_options(model).depth(value)) : Json(nullptr);
+  };
   return *this;
 }
 

@@ -4,8 +4,8 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/experiment.h"
 #include "engine/files/npy.h"
-#include "models/adapter_file.h"
-#include "models/onnx.h"
+#include "models/lora.h"
+#include "models/model_file.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -1,7 +1,7 @@
 #include "bench/measure/fine_tuning.h"
 
 #include "engine/check.h"
-#include "models/adapter_file.h"
+#include "models/lora.h"
 
 namespace hs::bench::measure {
 

@@ -15,7 +15,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
-#include "models/onnx.h"
+#include "models/model_file.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/random_tensor.h"

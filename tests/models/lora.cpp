@@ -17,7 +17,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/adapter_file.h"
+#include "models/lora.h"
 #include "models/model_file.h"
 #include "models/train.h"
 #include "models/train_step.h"

@@ -119,9 +119,9 @@ TEST_CASE("two models of one name are refused, and only models with blocks have 
                     "REGISTER_MODEL: there are two models named mlp; give one another name");
   CHECK(model_names() == before);
   CHECK(std::ranges::is_sorted(before));
-  CHECK(model_has_blocks("deep_cnn"));
-  CHECK_FALSE(model_has_blocks("mlp"));
-  CHECK_FALSE(model_has_blocks("resnet"));
+  CHECK(model_options("deep_cnn").has_blocks);
+  CHECK_FALSE(model_options("mlp").has_blocks);
+  CHECK_FALSE(model_options("resnet").has_blocks);
 }
 
 TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the batch") {
