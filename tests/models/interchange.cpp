@@ -73,34 +73,38 @@ TEST_CASE("safetensors: the package reads what is written here, and the other wa
 struct Case {
   std::string model;
   ModelSizes sizes;
+  std::filesystem::path file(const TemporaryFolder& folder, const char* what) const {
+    return folder / fmt::format("{}-{}-{}", model, sizes.channels, what);
+  }
+  bool is_text() const { return sizes.input == InputKind::tokens; }
+  ModelDescription description() const {
+    return {model, sizes, is_text() ? PixelScale{0, 1} : PixelScale{0.1307f, 0.3081f}, "a set",
+            is_text() ? "abcdefghijk" : ""};
+  }
 };
 
 std::vector<Case> models() {
-  std::vector<Case> all;
+  std::vector<Case> all = {{"char_gpt", {1, 17, 1, 11, 2, InputKind::tokens, 32, 4}}};
   for (const std::string& name : model_names(InputKind::images)) {
     for (const int64_t channels : {1, 3}) all.push_back({name, {.channels = channels, .blocks = 3}});
   }
   return all;
 }
 
-// Writes them to `path` as the tensor x.
-Tensor write_images(const std::filesystem::path& path, const ModelSizes& sizes) {
-  const Tensor images = random_tensor({5, sizes.rows, sizes.columns, sizes.channels}, 1, -0.5, 2.5);
-  write_safetensors(path, {{"x", images}});
-  return images;
-}
-
-const ModelSizes gpt_sizes{1, 17, 1, 11, 2, InputKind::tokens, 32, 4};
-
-// The same of tokens.
-Tensor write_tokens(const std::filesystem::path& path) {
-  std::vector<int32_t> values;
-  for (uint64_t i = 0; i < 3 * 16; ++i) {
-    values.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
+// Writes images, or tokens, to `path` as the tensor x.
+Tensor write_input(const std::filesystem::path& path, const ModelSizes& sizes) {
+  Tensor x;
+  if (sizes.input == InputKind::images) {
+    x = random_tensor({5, sizes.rows, sizes.columns, sizes.channels}, 1, -0.5, 2.5);
+  } else {
+    std::vector<int32_t> tokens;
+    for (uint64_t i = 0; i < 3 * 16; ++i) {
+      tokens.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
+    }
+    x = Tensor::from(tokens, {3, 16});
   }
-  const Tensor tokens = Tensor::from(values, {3, 16});
-  write_safetensors(path, {{"x", tokens}}, {});
-  return tokens;
+  write_safetensors(path, {{"x", x}});
+  return x;
 }
 
 void check_close(const Tensor& ours, const std::filesystem::path& file) {
@@ -117,8 +121,8 @@ std::unique_ptr<StagedModel> changed_model(const Case& one) {
   auto model = make_model(one.model, 3, one.sizes);
   uint32_t which = 0;
   for (const NamedParameter& parameter : model->parameters()) {
-    if (one.sizes.input == InputKind::tokens) parameter.value->copy_from(scale(parameter.value->detach(), 8));
-    if (one.sizes.input == InputKind::tokens || parameter.value->shape().rank() != 1) continue;
+    if (one.is_text()) parameter.value->copy_from(scale(parameter.value->detach(), 6));
+    if (one.is_text() || parameter.value->shape().rank() != 1) continue;
     parameter.value->copy_from(random_tensor(parameter.value->shape(), ++which, 0.5, 1.5));
   }
   return model;
@@ -133,46 +137,30 @@ TEST_CASE("PyTorch loads our weights into the same model, and we load PyTorch's"
   if (!python_has("safetensors torch")) return;
   const TemporaryFolder folder;
   std::string words;
-  const auto file = [&](const Case& one, const char* what) {
-    return folder / fmt::format("{}-{}-{}", one.model, one.sizes.channels, what);
-  };
-  std::vector<Tensor> images, logits;
+  std::vector<Tensor> inputs, logits;
   for (const Case& one : models()) {
-    images.push_back(write_images(file(one, "x"), one.sizes));
+    inputs.push_back(write_input(one.file(folder, "x"), one.sizes));
     const auto model = changed_model(one);
-    save_model(file(one, "model"), *model, {one.model, one.sizes, {0.1307f, 0.3081f}, "mnist"});
-    logits.push_back(forward(*model, images.back()));
+    save_model(one.file(folder, "model"), *model, one.description());
+    logits.push_back(forward(*model, inputs.back()));
     words += " " + one.model;
-    for (const char* what : {"model", "x", "logits"}) words += quoted(file(one, what));
+    for (const char* what : {"model", "x", "logits"}) words += quoted(one.file(folder, what));
   }
   REQUIRE(run_python("torch load" + words).status == 0);
   for (size_t i = 0; i < logits.size(); ++i) {
     CAPTURE(models()[i].model);
-    check_close(logits[i], file(models()[i], "logits"));
+    check_close(logits[i], models()[i].file(folder, "logits"));
   }
   REQUIRE(run_python("torch save" + words).status == 0);
   for (size_t i = 0; i < logits.size(); ++i) {
-    CAPTURE(models()[i].model);
-    const LoadedModel theirs = load_model(file(models()[i], "model"));
-    CHECK(theirs.description.model == models()[i].model);
-    CHECK(theirs.description.scale.mean == 0.1307f);
-    check_close(forward(*theirs.model, images[i]), file(models()[i], "logits"));
+    const Case one = models()[i];
+    CAPTURE(one.model);
+    const LoadedModel theirs = load_model(one.file(folder, "model"));
+    CHECK(theirs.description.model == one.model);
+    CHECK(theirs.description.scale.mean == one.description().scale.mean);
+    CHECK(theirs.description.vocabulary == one.description().vocabulary);
+    check_close(forward(*theirs.model, inputs[i]), one.file(folder, "logits"));
   }
-}
-
-TEST_CASE("PyTorch loads our char_gpt into nanoGPT's modules, and we load theirs") {
-  if (!python_has("safetensors torch")) return;
-  const TemporaryFolder folder;
-  const Tensor tokens = write_tokens(folder / "x");
-  const auto model = make_model("char_gpt", 3, gpt_sizes);
-  save_model(folder / "model", *model, {"char_gpt", gpt_sizes, {0, 1}, "a text", "abcdefghijk"});
-  const std::string words = quoted(folder / "model") + quoted(folder / "x") + quoted(folder / "logits");
-  REQUIRE(run_python("gpt load" + words).status == 0);
-  check_close(forward(*model, tokens), folder / "logits");
-  REQUIRE(run_python("gpt save" + words).status == 0);
-  const LoadedModel theirs = load_model(folder / "model");
-  CHECK(theirs.description.vocabulary == "abcdefghijk");
-  check_close(forward(*theirs.model, tokens), folder / "logits");
 }
 
 TEST_CASE("ONNX: the checker accepts every model, and ONNX Runtime gives the same logits, of a text for every token") {
@@ -180,25 +168,17 @@ TEST_CASE("ONNX: the checker accepts every model, and ONNX Runtime gives the sam
   const TemporaryFolder folder;
   std::string words;
   std::vector<Tensor> logits;
-  std::vector<std::filesystem::path> files;
-  std::vector<Case> all = models();
-  all.push_back({"char_gpt", gpt_sizes});
-  for (const Case& one : all) {
-    const auto& [name, sizes] = one;
-    const bool is_text = sizes.input == InputKind::tokens;
-    const auto file = [&](const char* what) { return folder / fmt::format("{}-{}-{}", name, sizes.channels, what); };
-    const Tensor x = is_text ? write_tokens(file("x")) : write_images(file("x"), sizes);
+  for (const Case& one : models()) {
+    const Tensor x = write_input(one.file(folder, "x"), one.sizes);
     const auto model = changed_model(one);
-    std::ofstream(file("onnx"), std::ios::binary)
-        << to_onnx(*model, {name, sizes, {0.1307f, 0.3081f}, "a set", is_text ? "abcdefghijk" : ""});
+    std::ofstream(one.file(folder, "onnx"), std::ios::binary) << to_onnx(*model, one.description());
     logits.push_back(forward(*model, x));
-    files.push_back(file("logits"));
-    for (const char* what : {"onnx", "x", "logits"}) words += quoted(file(what));
+    for (const char* what : {"onnx", "x", "logits"}) words += quoted(one.file(folder, what));
   }
   REQUIRE(run_python("onnx" + words).status == 0);
-  for (size_t i = 0; i < files.size(); ++i) {
-    CAPTURE(files[i].string());
-    check_close(logits[i], files[i]);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    CAPTURE(models()[i].model);
+    check_close(logits[i], models()[i].file(folder, "logits"));
   }
 }
 

@@ -4,8 +4,7 @@
     tensors FILE OUT              the tensors of a safetensors file as JSON, with hexadecimal bytes; OUT: written again
     torch load|save MODEL FILE X OUT ...
                                   PyTorch's model with the weights of FILE, or of its own, which go to FILE; OUT: its
-                                  logits for the images of X. Any number of models
-    gpt load|save FILE X OUT      the same for a small char_gpt, as nanoGPT has it, and the tokens of X
+                                  logits for the images or tokens of X. Any number of models
     onnx FILE X OUT ...           the ONNX checker's verdict on FILE, then ONNX Runtime's logits for the images of X
     events FOLDER                 TensorBoard's curves as JSON: by tag, steps and values
     npy FILE ...                  shape, type and bytes of each array as JSON
@@ -81,26 +80,21 @@ def torch(how, *words):
     import halfstep_weights
     from safetensors.torch import load_file, save_file
     from torch import manual_seed, no_grad
-    for name, path, images, out in zip(*[iter(words)] * 4):
-        manual_seed(1)
-        x = load_file(images)["x"].permute(0, 3, 1, 2)
-        model = torch_model(name, x.shape[1]).eval()
-        if how == "load": halfstep_weights.load(model, path)
-        else: halfstep_weights.save(model, path, name, channels=x.shape[1], blocks=3)
-        with no_grad(): save_file({"logits": model(x).contiguous()}, out)
-
-
-def gpt(how, path, tokens, out):
-    import halfstep_weights
-    from safetensors.torch import load_file, save_file
-    from torch import manual_seed, no_grad
     from torch_models import CharGpt
-    manual_seed(1)
-    model = CharGpt(11, 16, 32, 4, 2).eval()
-    if how == "load": halfstep_weights.load(model, path)
-    else: halfstep_weights.save(model, path, "char_gpt", rows=1, columns=17, classes=11, blocks=2, mean=0, deviation=1,
-                                width=32, heads=4, vocabulary="6162636465666768696a6b")
-    with no_grad(): save_file({"logits": model(load_file(tokens)["x"].long()).contiguous()}, out)
+    for name, path, inputs, out in zip(*[iter(words)] * 4):
+        manual_seed(1)
+        x = load_file(inputs)["x"]
+        if name == "char_gpt":  # a small one
+            x, model = x.long(), CharGpt(11, 16, 32, 4, 2)
+            sizes = {"rows": 1, "columns": 17, "classes": 11, "blocks": 2, "mean": 0, "deviation": 1, "width": 32, "heads": 4,
+                     "vocabulary": "6162636465666768696a6b"}
+        else:
+            x = x.permute(0, 3, 1, 2)
+            model, sizes = torch_model(name, x.shape[1]), {"channels": x.shape[1], "blocks": 3}
+        model.eval()
+        if how == "load": halfstep_weights.load(model, path)
+        else: halfstep_weights.save(model, path, name, **sizes)
+        with no_grad(): save_file({"logits": model(x).contiguous()}, out)
 
 
 def onnx(*words):
