@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <thread>
 
@@ -12,7 +11,6 @@
 #include "data/synthetic.h"
 #include "engine/error.h"
 #include "engine/storage.h"
-#include "kernels/augment/augment.h"
 #include "tests/support/child_process.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/sanitized.h"
@@ -28,32 +26,6 @@ size_t threads_of_this_process() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/task")) ++count;
   return count;
-}
-
-TEST_CASE("augmented pixels are the same for any number of workers and any batch size") {
-  const SampleInfo info = info_for(23, {9, 8, 1});
-  const TestSource source(info);
-  const AugmentOptions augment{.shift = 2, .rotate = 30, .cutout = 3, .flip = true};
-  // (epoch, sample) -> pixels
-  const auto changed = [&](int64_t workers, int64_t batch_size) {
-    std::map<std::pair<int64_t, int32_t>, std::vector<uint8_t>> pixels;
-    Loader loader(source, {.batch = batch_size, .seed = 7, .prefetch = workers, .workers = workers});
-    while (loader.epoch() < 2) {
-      const Batch batch = loader.next();
-      const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, 3);
-      const HostBatch host = on_host({images, batch.labels, batch.samples, batch.epoch});
-      for (size_t i = 0; i < host.samples.size(); ++i) {
-        const auto first = host.images.begin() + static_cast<int64_t>(i) * info.image_bytes();
-        pixels[{host.epoch, host.samples[i]}].assign(first, first + info.image_bytes());
-      }
-    }
-    return pixels;
-  };
-  const auto expected = changed(0, 4);
-  CHECK(expected.size() == 46);
-  CHECK(expected.at({0, 5}) != expected.at({1, 5}));
-  for (const int64_t workers : {0, 1, 2, 5}) CHECK(changed(workers, 4) == expected);
-  CHECK(changed(2, 7) == expected);
 }
 
 TEST_CASE("pixels normalised on the host are those that the device computes") {

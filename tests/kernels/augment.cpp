@@ -1,5 +1,4 @@
-// Augmentation on the CPU: known changes of small images, and what the random numbers depend on. By way of the loader:
-// tests/data/loader.cpp.
+// Augmentation on the CPU: known changes of small images, and what the random numbers depend on.
 #include <doctest/doctest.h>
 
 #include <cmath>
