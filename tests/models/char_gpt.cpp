@@ -1,5 +1,6 @@
-// char_gpt: what the head of its file promises, that no logit depends on a later token, and that the training loop
-// trains it as it trains any other model. PyTorch's losses and gradients: tests/models/golden.cpp.
+// char_gpt: what the head of its file promises, and that the training loop trains it as it trains any other model.
+// PyTorch's losses and gradients: tests/models/golden.cpp. That nothing sees a later token:
+// tests/kernels/causal_attention.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,7 +11,6 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/parallel.h"
-#include "kernels/cast/cast.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/model_file.h"
 #include "models/train.h"
@@ -111,38 +111,6 @@ TEST_CASE("a batch of windows: the first symbols are read, the last ones predict
   CHECK_THROWS_WITH_AS(make_model("mlp", 1, small), doctest::Contains("model mlp: reads images, but the data are"),
                        Error);
   CHECK_THROWS_WITH_AS(make_model("char_gpt", 1, text_sizes(16, 11, 2, 30)), doctest::Contains("a width of 30"), Error);
-}
-
-TEST_CASE("no logit depends on a later token: the bits before it stay the same") {
-  const Inference scope;
-  const auto model = make_model("char_gpt", 5, text_sizes(70, rule_symbols, 2, 32));
-  for (const NamedParameter& parameter : model->parameters()) {  // larger weights: later tokens would be seen
-    Floats values = parameter.value->to_vector<float>();
-    for (float& value : values) value *= 10;
-    parameter.value->copy_from(Tensor::from(values, parameter.value->shape()));
-  }
-  ParameterArena arena(*model);
-  const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(rule_text(1, 70)), {});
-  for (const Precision precision : {Precision::f32, Precision::bf16}) {
-    CAPTURE(std::string(name(precision)));
-    const Autocast amp(precision, arena);
-    const auto logits = [&](const std::vector<int32_t>& of) {
-      const Tensor y = model->forward(Tensor::from(of, {1, 70}));
-      return (precision == Precision::f32 ? y : cast(y, DType::f32)).to_vector<float>();
-    };
-    const auto before = tokens.to_vector<int32_t>();
-    const Floats expected = logits(before);
-    for (const size_t t : {0, 1, 15, 16, 31, 32, 63, 64, 69}) {
-      CAPTURE(t);
-      std::vector<int32_t> changed = before;
-      changed[t] = (changed[t] + 1) % static_cast<int32_t>(rule_symbols);
-      const Floats got = logits(changed);
-      const size_t border = t * rule_symbols;
-      CHECK(std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(border), expected.begin()));
-      CHECK_FALSE(std::equal(got.begin() + static_cast<std::ptrdiff_t>(border), got.end(),
-                             expected.begin() + static_cast<std::ptrdiff_t>(border)));
-    }
-  }
 }
 
 struct Trained {
