@@ -57,58 +57,37 @@ struct Reference {
   double squares = 0;                         // of the warm-up's factors, their sum
 };
 
-// One step of the formulas at the top of kernels/optimizer/optimizer.h, as Kingma and Ba, and Loshchilov and Hutter,
-// write them.
-void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, Reference& r) {
-  const double lr = c.learning_rate, decay = c.weight_decay, b1 = c.beta1, b2 = c.beta2;
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    double g = gradient[i];
-    if (c.name == "adamw") {
-      r.weight[i] -= lr * decay * r.weight[i];
-    } else {
-      g += decay * r.weight[i];
-    }
-    if (c.name == "sgd" || c.name == "nesterov") {
-      r.first[i] = c.momentum * r.first[i] + g;
-      r.weight[i] -= lr * (c.name == "sgd" ? r.first[i] : g + c.momentum * r.first[i]);
-      continue;
-    }
-    r.first[i] = b1 * r.first[i] + (1 - b1) * g;
-    r.second[i] = b2 * r.second[i] + (1 - b2) * g * g;
-    const double mean = r.first[i] / (1 - std::pow(b1, t)), square = r.second[i] / (1 - std::pow(b2, t));
-    r.weight[i] -= lr * mean / (std::sqrt(square) + c.epsilon);
-  }
-}
-
 double norm(const std::vector<double>& x) {
   double sum = 0;
   for (const double each : x) sum += each * each;
   return std::sqrt(sum);
 }
 
-// The same for LARS and LAMB, whose rate depends on the whole tensor.
-void layerwise_reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, bool adapts,
-                              Reference& r) {
-  const std::vector<double> g(gradient.begin(), gradient.end());
-  const double lr = c.learning_rate, decay = adapts ? c.weight_decay : 0, b1 = c.beta1, b2 = c.beta2;
-  const double weight = norm(r.weight);
-  if (c.name == "lars") {
-    const double ratio = adapts ? c.trust * weight / (norm(g) + decay * weight) : 1;
-    for (size_t i = 0; i < g.size(); ++i) {
-      r.first[i] = c.momentum * r.first[i] + lr * ratio * (g[i] + decay * r.weight[i]);
-      r.weight[i] -= r.first[i];
+// One step of the formulas at the top of kernels/optimizer/optimizer.h, as Kingma and Ba, Loshchilov and Hutter, and
+// You et al. write them. adapts: the rate of LARS and of LAMB depends on the whole tensor.
+void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, bool adapts, Reference& r) {
+  const bool is_sgd = c.name == "sgd" || c.name == "nesterov", decays_gradient = is_sgd || c.name == "adam";
+  const bool is_layerwise = c.name == "lars" || c.name == "lamb";
+  const double lr = c.learning_rate, decay = is_layerwise && !adapts ? 0 : c.weight_decay, b1 = c.beta1, b2 = c.beta2;
+  const double gradient_norm = norm({gradient.begin(), gradient.end()}), weight_norm = norm(r.weight);
+  std::vector<double> step(gradient.size());
+  for (size_t i = 0; i < step.size(); ++i) {
+    const double decayed = decay * r.weight[i], g = gradient[i] + (decays_gradient ? decayed : 0);
+    if (is_sgd) {
+      r.first[i] = c.momentum * r.first[i] + g;
+      step[i] = lr * (c.name == "sgd" ? r.first[i] : g + c.momentum * r.first[i]);
+    } else if (c.name == "lars") {
+      const double ratio = adapts ? c.trust * weight_norm / (gradient_norm + decay * weight_norm) : 1;
+      step[i] = r.first[i] = c.momentum * r.first[i] + lr * ratio * (g + decayed);
+    } else {
+      r.first[i] = b1 * r.first[i] + (1 - b1) * g;
+      r.second[i] = b2 * r.second[i] + (1 - b2) * g * g;
+      const double mean = r.first[i] / (1 - std::pow(b1, t)), square = r.second[i] / (1 - std::pow(b2, t));
+      step[i] = lr * (mean / (std::sqrt(square) + c.epsilon) + (decays_gradient ? 0 : decayed));
     }
-    return;
   }
-  std::vector<double> direction(g.size());
-  for (size_t i = 0; i < g.size(); ++i) {
-    r.first[i] = b1 * r.first[i] + (1 - b1) * g[i];
-    r.second[i] = b2 * r.second[i] + (1 - b2) * g[i] * g[i];
-    const double mean = r.first[i] / (1 - std::pow(b1, t)), square = r.second[i] / (1 - std::pow(b2, t));
-    direction[i] = mean / (std::sqrt(square) + c.epsilon) + decay * r.weight[i];
-  }
-  const double ratio = adapts ? weight / norm(direction) : 1;
-  for (size_t i = 0; i < g.size(); ++i) r.weight[i] -= lr * ratio * direction[i];
+  const double ratio = c.name == "lamb" && adapts ? lr * weight_norm / norm(step) : 1;
+  for (size_t i = 0; i < step.size(); ++i) r.weight[i] -= ratio * step[i];
 }
 
 // The same for schedule-free AdamW, as Defazio et al. write it.
@@ -197,10 +176,8 @@ void reference_step_of(const OptimizerConfig& config, int t, const std::vector<f
     schedule_free_reference_step(c, t, gradient, r);
   } else if (c.name == "muon") {
     muon_reference_step(c, gradient, 50, r);
-  } else if (c.name == "lars" || c.name == "lamb") {
-    layerwise_reference_step(c, t, gradient, !is_vector, r);
   } else {
-    reference_step(c, t, gradient, r);
+    reference_step(c, t, gradient, !is_vector, r);
   }
 }
 
