@@ -86,23 +86,14 @@ TEST_CASE("in a diamond with a long and a short side a gradient waits for both, 
   }
 }
 
-TEST_CASE("two losses accumulate on leaves and on nothing else") {
-  const Tensor a = leaf({2});
-  const Tensor first = scale(a, 2), second = scale(a, 3);
+TEST_CASE("two losses accumulate on the leaves that they depend on, and on nothing else") {
+  const Tensor a = leaf({2}), unused = leaf({2});
+  const Tensor first = scale(a, 2), second = scale(a, 3), elsewhere = scale(unused, 2);
   backward(sum(first));
   CHECK(grad(a) == Floats{2, 2});
   backward(sum(second));
   CHECK(grad(a) == Floats{5, 5});
-  CHECK_FALSE(first.grad().defined());
-  CHECK_FALSE(second.grad().defined());
-}
-
-TEST_CASE("a leaf that the loss does not depend on gets no gradient") {
-  const Tensor used = leaf({2}), unused = leaf({2});
-  const Tensor elsewhere = scale(unused, 2);
-  backward(sum(add(used, constant({2}))));
-  CHECK(used.grad().defined());
-  CHECK_FALSE(unused.grad().defined());
+  for (const Tensor& other : {first, second, unused}) CHECK_FALSE(other.grad().defined());
 }
 
 TEST_CASE("an op that returns no gradient ends its branch") {
@@ -163,20 +154,9 @@ TEST_CASE("a backward rule that returns the wrong number or shape of gradients i
   CHECK(has(refusal(wrong, constant({2})), "backward of wrong: gradient 0 is f32 (3)"));
 }
 
-TEST_CASE("Inference records nothing and trains nothing, and what was before it is restored") {
-  const Tensor a = leaf({2});
-  {
-    const Inference scope;
-    CHECK_FALSE(ambient().training);
-    CHECK_FALSE(relu(a).requires_grad());
-  }
-  CHECK(ambient().training);
-  CHECK(relu(a).requires_grad());
-}
-
 // --- recording ---
 
-TEST_CASE("NoGrad records nothing, and the scope before it is restored") {
+TEST_CASE("NoGrad and Inference record nothing, Inference trains nothing, and the scope before it is restored") {
   const Tensor a = leaf({1000});
   {
     const NoGrad scope;
@@ -186,6 +166,13 @@ TEST_CASE("NoGrad records nothing, and the scope before it is restored") {
     CHECK(live() == before + y.bytes());                          // the inner result is gone
     std::thread([&] { CHECK(relu(a).requires_grad()); }).join();  // the scope is this thread's alone
   }
+  CHECK(relu(a).requires_grad());
+  {
+    const Inference scope;
+    CHECK_FALSE(ambient().training);
+    CHECK_FALSE(relu(a).requires_grad());
+  }
+  CHECK(ambient().training);
   CHECK(relu(a).requires_grad());
 }
 

@@ -158,29 +158,16 @@ std::vector<To> cast_all(const std::vector<From>& values) {
 
 TEST_CASE_TEMPLATE("cast from f64 rounds once: a double beside a tie does not become the tie first", T, Half,
                    BFloat16) {
-  std::vector<double> values = {0.0,
-                                -0.0,
-                                HUGE_VAL,
-                                -HUGE_VAL,
-                                std::nan(""),
-                                DBL_MAX,
-                                -DBL_MAX,
-                                DBL_MIN,
-                                -DBL_MIN,
-                                1e300,
-                                -1e300,
-                                1e-300,
-                                -1e-300,
-                                0x1.fffffefffffffp127,
-                                0x1p-1074,
-                                65520.0,
-                                std::nextafter(65520.0, 0),
-                                std::nextafter(0x1p-25, 1)};
+  std::vector<double> values;
+  const auto add = [&](double value) { values.insert(values.end(), {value, -value}); };
+  for (const double value : {0.0, HUGE_VAL, std::nan(""), DBL_MAX, DBL_MIN, 1e300, 1e-300, 0x1.fffffefffffffp127,
+                             0x1p-1074, 65520.0, std::nextafter(65520.0, 0), std::nextafter(0x1p-25, 1)}) {
+    add(value);
+  }
   for (uint32_t low = 0; low < infinity_bits<T>; ++low) {
     const double tie = (finite_value<T>(low) + finite_value<T>(low + 1)) / 2;
     for (const double value : {std::nextafter(tie, 0), tie, std::nextafter(tie, HUGE_VAL), tie * (1 + 0x1p-30)}) {
-      values.push_back(value);
-      values.push_back(-value);
+      add(value);
     }
   }
   const RandomStream stream{18, RandomPurpose::synthetic, 0, 0, 0};
