@@ -163,32 +163,6 @@ TEST_CASE("a run that a damaged sample or a full disk has ended is continued to 
   CHECK(resumed["saving"]["resumed_in_epoch"] == 2);
 }
 
-TEST_CASE("two runs on one folder: the second ends with exit code 4 and the number of the first") {
-  const TemporaryFolder folder;
-  const std::string place = (folder / "run").string();
-  std::string message;
-  Surroundings around;
-  around.ask = [&](const std::string&) {
-    if (states(place) == 0) return 0;
-    const Ended second = run_bench_line(run_of(20000, 16, 2) + "--resume " + place);
-    check_one_line(second, 4, place + ": is in use by process ");
-    return SIGTERM;
-  };
-  const Ended first = run_bench_line(run_of(20000, 16, 2) + "--save " + place + " --save-every 5st", around);
-  CHECK(first.code == 143);
-}
-
-TEST_CASE("a run that diverges ends with exit code 6, and its states are those from before") {
-  const TemporaryFolder folder;
-  const std::string place = (folder / "run").string();
-  const std::string run = run_of(96, 16, 100) + "--model mlp --optimizer sgd --lr 1000 ";
-  const Ended ended = run_bench_line(run + "--save " + place + " --save-every 1st");
-  check_one_line(ended, 6, " of layer ");
-  REQUIRE(states(place) > 0);
-  // They are valid, so the run continues from them, to the same end.
-  check_one_line(run_bench_line(run + "--resume " + place), 6, " of layer ");
-}
-
 TEST_CASE("saving too often is said, and recorded") {
   const TemporaryFolder folder;
   const std::string run = run_of(320, 8, 1) + "--model mlp ";
