@@ -4,7 +4,6 @@
 #include <grp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,6 +20,7 @@
 #include "engine/parallel.h"
 #include "source_dir.h"
 #include "tests/support/bench_faults.h"
+#include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -53,15 +53,10 @@ void become_nobody() {
 
 // Whether a program that became_nobody() can be started at all.
 bool others_may_run(const std::string& program) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    become_nobody();
-    _exit(access(program.c_str(), X_OK) == 0 ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return status == 0;
+  return in_child([&] {
+           become_nobody();
+           return access(program.c_str(), X_OK) == 0 ? 0 : 1;
+         }) == 0;
 }
 
 // As Fault::prepare: a child of the program sends it the signals, the second 50 ms after the first.
@@ -177,20 +172,14 @@ TEST_CASE("a signal that means a bug ends with one line and exit code 70") {
 Ended watched(const std::function<void()>& work) {
   const TemporaryFolder folder;
   const fs::path file = folder / "err";
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  Ended ended;
+  ended.code = in_child([&] {
     dup2(open(file.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
     hs::bench::cli::watch_signals();
     hs::bench::cli::name_running_command("test");
     work();
-    _exit(0);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+    return 0;
+  });
   ended.err = read_text(file);
   return ended;
 }
