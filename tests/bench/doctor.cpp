@@ -80,39 +80,30 @@ std::vector<std::string> flags_of(Bound bound, const Experiment& experiment) {
   return mapped(switches_for(bound, experiment), &Switch::flags);
 }
 
-TEST_CASE("a slow loader") {
-  const Tensor x = Tensor::zeros({1000}, DType::f32);
-  const Verdict verdict = verdict_on(
-      Bound::data, [&] { relu(x); }, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
-  CHECK(verdict.name == "data-bound");
+TEST_CASE("a slow loader, tiny kernels, moving bytes and a matrix product: what bounds each, and the switches for it") {
+  using Flags = std::vector<std::string>;
+  const Tensor x = Tensor::zeros({1000}, DType::f32), tiny = Tensor::zeros({4}, DType::f32);
+  const Tensor large = Tensor::zeros({int64_t{1} << 24}, DType::f32), a = Tensor::zeros({768, 768}, DType::f32);
+  Tensor sum = large.clone();
+  const auto nap = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  CHECK(verdict_on(
+            Bound::data, [&] { relu(x); }, nap)
+            .name == "data-bound");
+  verdict_on(Bound::launch, [&] {
+    for (int i = 0; i < 2000; ++i) relu(tiny);
+  });
+  verdict_on(Bound::memory, [&] { accumulate(large, sum); });  // no allocation, which would be a gap
+  verdict_on(Bound::compute, [&] { matmul(a, a); });
+
   Experiment slow;
   slow.loading.cache = CacheMode::none;
   slow.loading.prefetch = 0;
-  CHECK(flags_of(verdict.bound, slow) == std::vector<std::string>{"--cache ram", "--prefetch 2 --workers 1"});
-  CHECK(flags_of(verdict.bound, Experiment()).empty());
-}
-
-TEST_CASE("tiny kernels") {
-  const Tensor x = Tensor::zeros({4}, DType::f32);
-  const Verdict verdict = verdict_on(Bound::launch, [&] {
-    for (int i = 0; i < 2000; ++i) relu(x);
-  });
-  CHECK(flags_of(verdict.bound, Experiment()) == std::vector<std::string>{"--batch 256"});
-}
-
-TEST_CASE("moving bytes") {
-  const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
-  Tensor y = x.clone();
-  const Verdict verdict = verdict_on(Bound::memory, [&] { accumulate(x, y); });  // no allocation, which would be a gap
-  Experiment unfused;
-  unfused.fuse = false;
-  unfused.precision = Precision::bf16;
-  CHECK(flags_of(verdict.bound, unfused) == std::vector<std::string>{"--fuse on", "--precision f32"});
-}
-
-TEST_CASE("a matrix product") {
-  const Tensor a = Tensor::zeros({768, 768}, DType::f32);
-  verdict_on(Bound::compute, [&] { matmul(a, a); });
+  slow.fuse = false;
+  slow.precision = Precision::bf16;
+  CHECK(flags_of(Bound::data, slow) == Flags{"--cache ram", "--prefetch 2 --workers 1"});
+  CHECK(flags_of(Bound::data, Experiment()).empty());
+  CHECK(flags_of(Bound::launch, Experiment()) == Flags{"--batch 256"});
+  CHECK(flags_of(Bound::memory, slow) == Flags{"--fuse on", "--precision f32"});
 }
 
 TEST_CASE("the advice of techniques: what to add, what is on, what saves memory, what to leave out") {
