@@ -52,6 +52,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "5"}, "5: unexpected word"},
       {{"info", "--batch", "3"}, "--batch: unknown flag"},
       {{"tune"}, "tune: expected tune and one of kernels, lr"},
+      {{"bench", "f16", "--scale", "3"}, "--scale 3: expected a power of two"},
       {{"bench", "relu", "--batch", "3"}, "bench: relu: unknown; expected bench and one of gemm, conv, ops"},
       {{"profile", "kernel"}, "kernel: unexpected word"},
       {{"doctor", "--batch", "3"}, "doctor is now profile"},
@@ -129,6 +130,7 @@ TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends 
   CHECK(record["environment"]["isa_cap"] == "avx512");
   CHECK(record["environment"]["cpu_features"].is_array());
   for (const json& kernel : record["kernels"]) {
+    CHECK(kernel["type"] == "bf16");
     CHECK(kernel["chosen"] == "blocked");
     CHECK(kernel["variants"].size() == 1);
   }
@@ -254,18 +256,12 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
   expected.update(Config::parse(R"({
     "model": "deep_cnn", "optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "beta2": null, "threads": 1,
     "precision": "bf16", "augment": "shift=1,flip", "checkpoint": "every=2", "blocks": 2,
-    "kernels": ["relu_forward=simple"], "cache": "none", "pin": "off", "price_per_hour": 2.5})"));
+    "kernels": ["relu_forward=simple"], "cache": "none", "pin": "off", "price_per_hour": 2.5, "prefetch": 3,
+    "workers": 2})"));
   CHECK(config("--model deep_cnn --blocks 2 --optimizer sgd --lr 0.01 --momentum 0.5 --threads 1 --precision bf16 "
                "--augment shift=1,flip --checkpoint every=2 --kernel relu_forward=simple --cache none --pin off "
-               "--price-per-hour 2.5") == expected.dump());
-}
-
-TEST_CASE("the name of a report cannot command a terminal") {
-  const TemporaryFolder folder;
-  const Ended ended =
-      run_bench({"profile", "kernels", "--data", "synthetic", "--html", "\x1b[31m.html"}, {.folder = folder.path});
-  CHECK(ended.code == 0);
-  CHECK(contains(ended.err, "report: \\x1b[31m.html\n"));
+               "--price-per-hour 2.5 --prefetch 3 --workers 2") == expected.dump());
+  CHECK(Config::parse(config("--preprocess host"))["preprocess"] == "host");
 }
 
 TEST_CASE("samples a second are those that were trained on, and none that was held out") {
@@ -286,17 +282,6 @@ TEST_CASE("train: four outputs that show the same, and a plan that writes none")
   // All that a step needs, predicted from steps of the same size.
   const double measured = record["rows"][0]["peak_bytes"].get<double>() / (1 << 20);
   CHECK(contains(plan, fmt::format(" {:.1f}\n", measured)));
-}
-
-TEST_CASE("the weights depend on the seed alone, not on the number of threads") {
-  const auto weights = [](const std::string& more) {
-    return record_of("train --device cpu --train 96 --test 40 --epochs 2 --batch 32 --quiet --threads " +
-                     more)["rows"][0]["weights_sha256"];
-  };
-  const json first = weights("1");
-  CHECK(weights("1") == first);
-  CHECK(weights("2") == first);
-  CHECK(weights("2 --seed 2") != first);
 }
 
 TEST_CASE("a JSON file appears whole, keeps its mode, and leaves nothing beside it") {

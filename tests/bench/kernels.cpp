@@ -99,13 +99,6 @@ TEST_CASE("every variant is verified and timed, and shares are of measured peaks
   }
 }
 
-TEST_CASE("--type takes one type, and the table has a line for each variant") {
-  const Ended ended = bench("bench ops --type bf16");
-  REQUIRE(ended.code == 0);
-  CHECK(ended.out.find("bf16") != std::string::npos);
-  CHECK(ended.out.find("f32  ") == std::string::npos);
-}
-
 // The block of docs/add_a_kernel.md that is this file.
 std::string block(const std::string& path) {
   const std::string page = read_text(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "docs/add_a_kernel.md");
@@ -268,15 +261,10 @@ TEST_CASE("a run that was saved with a plug-in continues with the same one, and 
                  plugins.around());
 }
 
-TEST_CASE("--list and --dry-run time nothing") {
+TEST_CASE("--list names every variant") {
   const Ended list = bench("bench conv --list");
   REQUIRE(list.code == 0);
   for (const std::string& name : variants_on_cpu(conv2d_forward)) CHECK(contains(list.out, name));
-  CHECK(contains(list.out, "1x26x26x32 3x3 -> 64"));
-  const std::string plan = plan_of("bench conv --type f32" + brief);
-  CHECK(contains(plan, "conv: 15 kernels in 1 types on cpu, 3 rounds"));
-  CHECK(contains(plan, " minutes"));
-  CHECK(contains(plan, " MiB"));
 }
 
 }  // namespace

@@ -105,17 +105,6 @@ TEST_CASE("loader: loading and computing overlap with a thread, and follow each 
   }
 }
 
-TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
-  const Ended list = bench("bench loader --list");
-  CHECK(list.code == 0);
-  for (const char* part : {"memory", "record_zlib", "png", "none, ram, device", "0 and 0, 1 and 1"}) {
-    CHECK(contains(list.out, part));
-  }
-  const std::string plan = plan_of("bench loader --device cpu --samples 500");
-  CHECK(contains(plan, "synthetic digits: 7 formats: about "));
-  CHECK(contains(plan, " minutes; the set takes 0.4 MiB"));
-}
-
 // Adds steps of a machine until the search is over. Every 20th one has a validation in it.
 LoaderSearch searched(int64_t cores, const std::function<std::pair<double, double>(LoaderSetting)>& wait_and_rest_ms) {
   LoaderSearch search(cores);
@@ -192,12 +181,6 @@ TEST_CASE("train: every way to load gives the same weights, and says where the t
     CHECK(row["stall_share"].get<double>() ==
           doctest::Approx(row["parts"]["wait"].get<double>() / row["seconds"].get<double>()));
   }
-  const json config = record_of(small + "--prefetch 3 --workers 2 --cache none --pin off --preprocess host")["config"];
-  CHECK(config["prefetch"] == 3);
-  CHECK(config["workers"] == 2);
-  CHECK(config["cache"] == "none");
-  CHECK(config["pin"] == "off");
-  CHECK(config["preprocess"] == "host");
   const json found = record_of(small + "--loader auto");
   CHECK(found["config"]["loader"] == "auto");
   CHECK(found["rows"][0]["runs"][0]["loader"]["prefetch"] == 0);  // there were too few steps to try another one

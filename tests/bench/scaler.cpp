@@ -187,21 +187,10 @@ TEST_CASE("the table: every line with a figure names the data, and a line for ea
   for (const std::string& name : mnist_cnn_rows) CHECK(contains(ended.out, "\nsynthetic digits  " + name + " "));
 }
 
-TEST_CASE("a plan writes no file") {
-  const std::string small = "bench f16 --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
-  const std::string plan = plan_of(small);
-  CHECK(contains(plan, "synthetic digits: about "));
-  CHECK(contains(plan, "peak MiB"));
-}
-
 TEST_CASE("the other models, whatever they are made of") {
   const json rows = record_of("--model mlp --train 64 --test 10")["rows"];
   CHECK(rows[0]["gradients"][0]["name"] == "feed_forward 1");
   CHECK(rows[0]["gradients"].back()["name"] == "linear2.bias");
-}
-
-TEST_CASE("a scale is a power of two") {
-  check_mistakes({{"bench f16 --scale 3", 2, "--scale 3: expected a power of two"}});
 }
 
 TEST_CASE("a run that diverges is reported, recorded, and ends with exit code 6") {

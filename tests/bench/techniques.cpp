@@ -138,16 +138,6 @@ TEST_CASE("what a run is judged by ends it: validations where there are any, tes
   }
 }
 
-TEST_CASE("--list and --dry-run measure nothing that is recorded") {
-  const Ended list = run_successfully("techniques --list");
-  for (const char* name : {"mixed precision", "accumulation", "fast kernels", "graph"}) CHECK(contains(list.out, name));
-  const std::string plan = plan_of(tiny);
-  CHECK(contains(plan, " minutes\n"));
-  CHECK(contains(plan, "seconds of a run"));
-  CHECK(contains(plan, "peak MiB"));
-  CHECK(contains(plan, "3 runs of each"));
-}
-
 // A record of one run of training, of which it writes records of other times and accuracies.
 struct Measured {
   const TemporaryFolder folder;
