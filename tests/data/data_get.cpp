@@ -1,19 +1,14 @@
 // The scripts that bring data sets: data/get, run by /bin/bash against mirrors that are folders (file://) and fail in
 // different ways, and data/import, against small files of other formats.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "data/open_dataset.h"
@@ -34,39 +29,20 @@ std::string url(const fs::path& folder) { return "file://" + folder.string(); }
 
 using Settings = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
-// Starts data/get in `folder`, with its output in files there.
-pid_t start(const fs::path& folder, const std::vector<std::string>& arguments, const Settings& environment) {
-  const fs::path out = folder / "out.txt", error = folder / "error.txt";
-  std::vector<std::string> words = {"env"};
-  for (const auto& [name, value] : environment) words.push_back(value ? name + "=" + *value : "--unset=" + name);
-  words.insert(words.end(), {"/bin/bash", std::string(HALFSTEP_SOURCE_DIR) + "/data/get"});
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child != 0) return child;
-  const bool ready =
-      chdir(folder.c_str()) == 0 && dup2(creat(out.c_str(), 0600), 1) == 1 && dup2(creat(error.c_str(), 0600), 2) == 2;
-  if (ready) execv("/usr/bin/env", argv.data());
-  _exit(99);
-}
-
 struct Result {
   int code;
   std::string out, error;
 };
 
-Result wait_for(pid_t child, const fs::path& folder) {
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  return {WEXITSTATUS(status), read_text(folder / "out.txt"), read_text(folder / "error.txt")};
-}
-
-Result get(const TemporaryFolder& folder, const std::vector<std::string>& arguments, const Settings& environment = {}) {
-  return wait_for(start(folder.path, arguments, environment), folder.path);
+// Runs data/get in `folder`, with its output in files there. `first` is a command of the shell that becomes the script.
+Result get(const TemporaryFolder& folder, const std::vector<std::string>& arguments, const Settings& environment = {},
+           const std::string& first = "") {
+  std::string line = "cd '" + folder.path.string() + "'; " + first + "exec >out.txt 2>error.txt env";
+  for (const auto& [name, value] : environment) line += value ? " " + name + "='" + *value + "'" : " -u " + name;
+  line += " /bin/bash '" HALFSTEP_SOURCE_DIR "/data/get'";
+  for (const std::string& argument : arguments) line += " '" + argument + "'";
+  const int code = hs::test::run_shell(line).status;
+  return {code, read_text(folder / "out.txt"), read_text(folder / "error.txt")};
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -139,21 +115,13 @@ TEST_CASE("get: ended by a signal while downloading, nothing is left behind") {
   const TemporaryFolder folder, mirror;
   const fs::path fifo = mirror.path / (std::string(first_file) + ".gz");
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
-  const pid_t child = start(folder.path, {"mnist", "a/b"}, {{"HALFSTEP_MIRRORS", url(mirror.path)}});
-  // Can be opened as soon as curl reads it: the download is then under way, and stays so.
-  int writer = -1;
-  siginfo_t ended{};
-  while (writer < 0 && ended.si_pid == 0) {
-    writer = open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
-    std::this_thread::yield();
-  }
-  CHECK(writer >= 0);
-  CHECK(!fs::is_empty(folder.path / "a"));
-  kill(child, SIGTERM);
-  CHECK(wait_for(child, folder.path).code == 143);
+  // The pipe opens as soon as curl reads it: the download is then under way, and stays so until the script has ended.
+  const std::string signal =
+      "(exec >'" + fifo.string() + "'; ls -A a >seen; kill $$; while kill -0 $$; do :; done) 2>/dev/null & ";
+  const Result result = get(folder, {"mnist", "a/b"}, {{"HALFSTEP_MIRRORS", url(mirror.path)}}, signal);
+  CHECK(result.code == 143);
+  CHECK(!read_text(folder / "seen").empty());
   CHECK(fs::is_empty(folder.path / "a"));
-  close(writer);
 }
 
 TEST_CASE("get: a mirror fails, the next one goes on; a complete folder is left alone") {
