@@ -1,13 +1,8 @@
 // The command line of halfstep-bench, and `train` as its users meet it.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <fstream>
-#include <set>
 
 #include "engine/device.h"
 #include "engine/error.h"
@@ -15,13 +10,10 @@
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/child_process.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace hs::test;
-using nlohmann::json;
 
 // `train` runs on the CPU unless the words say otherwise, whatever this machine has.
 Ended run(Words words, const Surroundings& around = {}) {

@@ -1,11 +1,6 @@
 // Every command of halfstep-bench once, as small as it goes. The tests of each command look closely and take their
 // time; this one is quick enough for the builds with sanitizers, which then see all of the program's code.
-#include <doctest/doctest.h>
-
-#include <set>
-
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 

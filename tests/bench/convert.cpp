@@ -1,21 +1,15 @@
 // `halfstep-bench data convert` as its users meet it, between all formats, and when it cannot end well.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
-
-#include <fstream>
-#include <set>
 
 #include "data/formats/image_file.h"
 #include "data/open_dataset.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 Ended convert(const TemporaryFolder& folder, Words words, Surroundings around = {}) {
   words.insert(words.begin(), {"data", "convert"});

@@ -1,11 +1,8 @@
 // The verdicts of `profile` on four runs that are bound by one thing each, and `profile` and `profile kernels` as
 // programs.
 // Before that, the device that they and all others run on.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 
 #include "bench/cli/inputs.h"
@@ -20,7 +17,6 @@
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -29,7 +25,6 @@ using namespace hs::bench;
 using namespace hs::bench::cli;
 using namespace hs::bench::measure;
 using namespace hs::test;
-using nlohmann::json;
 
 TEST_CASE("--device: auto is the GPU if there is one; an emulated one it leaves to those who ask for it, and says so") {
   const std::string missing = "no usable CUDA device", absent = "this build has no cuda";

@@ -1,9 +1,4 @@
 // The tables of bench/experiment: from made-up records, and from records of the program.
-#include <doctest/doctest.h>
-#include <fmt/format.h>
-
-#include <fstream>
-#include <set>
 #include <tuple>
 
 #include "tests/support/bench_experiments.h"
@@ -11,8 +6,6 @@
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
-namespace fs = std::filesystem;
 
 constexpr const char* begin_mark = "<!-- experiment:s begin -->\n";
 constexpr const char* end_mark = "<!-- experiment:s end -->\n";

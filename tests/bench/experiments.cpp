@@ -1,10 +1,7 @@
 // bench/experiment with stand-ins for the program and for Python; and the committed sheets, whose flags the program
 // must know.
-#include <doctest/doctest.h>
-#include <fmt/format.h>
 #include <signal.h>
 
-#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -16,8 +13,6 @@
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
-namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
 const std::string top = HALFSTEP_SOURCE_DIR;

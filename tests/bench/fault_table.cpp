@@ -1,7 +1,6 @@
 // The table of faults: a line of halfstep-bench, the exit code that it must end with, and a part of the one line that
 // it must say. At least one row for each class of fault, seen by the program as its users run it; the tests of each
 // part look closely. Faults of processes, signals and resources: tests/bench/faults.cpp. Of data files: tests/data.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -9,20 +8,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "data/formats/idx.h"
 #include "engine/files/safetensors.h"
 #include "source_dir.h"
 #include "tests/support/bench_faults.h"
-#include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 // On one thread, so that a busy machine does not make it wait for the others.

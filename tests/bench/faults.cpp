@@ -1,5 +1,4 @@
 // Faults of processes, signals, threads, outputs and resources. Those of files and flags: tests/bench/fault_table.cpp.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -8,8 +7,6 @@
 
 #include <array>
 #include <csignal>
-#include <fstream>
-#include <set>
 #include <thread>
 
 #include "bench/cli/interrupt.h"
@@ -21,11 +18,9 @@
 #include "source_dir.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/child_process.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace hs::test;
 
 const std::string training = "train --data synthetic --train 64 --test 16 --model mlp --quiet --device cpu ";

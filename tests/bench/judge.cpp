@@ -1,6 +1,5 @@
 // halfstep-bench judge: every plug-in of tests/judge is refused, and the project's own variants are not. All
 // that is judged runs in processes of the program, never in this one.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -16,15 +15,12 @@
 #include "engine/cpu_features.h"
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::bench::judge;
 using namespace hs::test;
-using nlohmann::json;
-namespace fs = std::filesystem;
 
 TEST_CASE("the least time of a call: its bytes, and the fewest products of any known algorithm") {
   const Ceilings ceilings{1e9, 1e6};  // products, bytes in a second

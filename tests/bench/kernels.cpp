@@ -1,23 +1,19 @@
 // halfstep-bench bench gemm, conv and ops as their users meet them, on sizes that take no time.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <set>
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-using nlohmann::json;
 
 const std::string brief = " --device cpu --batch 1 --rounds 3 --seconds 0";
 Ended bench(const std::string& line, const Surroundings& around = {}) { return run_bench_line(line + brief, around); }

@@ -1,24 +1,16 @@
 // `halfstep-bench bench loader` as its users meet it, and what `train` makes of other sets and of its switches for
 // loading.
-#include <doctest/doctest.h>
-
-#include <set>
-
 #include "bench/measure/loader_search.h"
 #include "data/formats/record_file.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/loader_sets.h"
-#include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 using namespace hs::bench::measure;
-using nlohmann::json;
-namespace fs = std::filesystem;
 
 // With a folder for temporary files of its own, which must be empty afterwards.
 Ended bench(const std::string& line) {

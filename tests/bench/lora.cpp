@@ -1,21 +1,16 @@
 // Fine-tuning on the command line: train --start and --lora, adapters in a folder, export, and what is refused.
-#include <doctest/doctest.h>
-
 #include <sys/wait.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/rule_text.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // A text of the rule's symbols, another one, one with a symbol that they do not have, and a model of the first.
 struct Base {

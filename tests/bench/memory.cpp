@@ -1,19 +1,15 @@
 // `halfstep-bench profile memory`, and --checkpoint of `train`, as their users meet them.
-#include <doctest/doctest.h>
-
 #include <cstdlib>
 #include <limits>
 
 #include "bench/measure/memory_budget.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/random_stages.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
 
 Ended run(const std::string& line) { return run_bench_line(line + " --device cpu"); }
 json record_of(const std::string& line) { return hs::test::record_of(line + " --device cpu --quiet"); }

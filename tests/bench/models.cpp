@@ -1,11 +1,7 @@
 // Trained models as their users meet them: `train --save-model`, and the commands that read such a file.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <fstream>
-#include <set>
 
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
@@ -16,7 +12,6 @@
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 

@@ -1,27 +1,20 @@
 // `bench peers` with stand-ins for the peers, shell scripts that write what a test wants, so that nothing but a shell
 // needs to be installed; and what the real scripts say without their engines.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <set>
 
 #include "bench/measure/peers.h"
 #include "models/models.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/child_process.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
-namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
 // A line of shell, for other surroundings than the program's usual ones, and for the scripts themselves.

@@ -1,11 +1,9 @@
 // predict-ranks: the formulas, the measurement of a link, and the command with a given link and under mpirun.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include "bench/measure/rank_model.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/child_process.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -13,7 +11,6 @@ using namespace hs;
 using namespace hs::bench::measure;
 using namespace hs::test;
 using doctest::Approx;
-using nlohmann::json;
 
 constexpr Link slow = {1e-3, 8e-9, 0};  // 1 ms and 1 Gbit/s
 

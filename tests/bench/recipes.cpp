@@ -1,21 +1,15 @@
 // train --recipe, and what a recipe is made of: flags that change how a run is optimised.
-#include <doctest/doctest.h>
-
 #include <cmath>
-#include <fstream>
 #include <limits>
-#include <set>
 
 #include "bench/measure/improvement.h"
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs::bench::measure;
 using namespace hs::test;
-using nlohmann::json;
 
 const std::string tiny = "train --device cpu --model mlp --train 96 --test 32 --batch 16 --epochs 2 --quiet ";
 

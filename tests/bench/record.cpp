@@ -1,12 +1,9 @@
 // Records: what is refused, how they survive files, and the tables that every command puts into them.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <set>
 
 #include "bench/measure/comparison.h"
 #include "bench/report/merged.h"
@@ -19,7 +16,6 @@
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_records.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -28,7 +24,6 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 Json of_table(const Table& table) { return report::to_json(std::vector<Table>{table}); }
 

@@ -1,10 +1,8 @@
 // The reports: the README's tables, the HTML page with its warnings and checklists.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 
 #include "bench/report/merged.h"
 #include "bench/report/presentation.h"
@@ -13,7 +11,6 @@
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_records.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 

@@ -1,16 +1,13 @@
 // The weights of 27 short trainings against tests/weights.lock, bit for bit: what a change of the structure must not
 // move. Where a change means to move them: HALFSTEP_UPDATE_WEIGHTS=1 build/release/tests/test_bench_same_bits, and say
 // why.
-#include <doctest/doctest.h>
 #include <gnu/libc-version.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "engine/cpu_features.h"
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 

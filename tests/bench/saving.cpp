@@ -1,21 +1,15 @@
 // train --save and --resume as a user meets them: signals, other settings, two runs on a folder, what is said. The bits
 // under every technique are in tests/models/resume.cpp, faults of files in tests/models/run_folder.cpp.
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <fstream>
-#include <set>
 
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs::test;
-namespace fs = std::filesystem;
-using nlohmann::json;
 
 std::string run_of(int samples, int batch, int epochs) {
   return "train --data synthetic --test 32 --device cpu --quiet --train " + std::to_string(samples) + " --batch " +

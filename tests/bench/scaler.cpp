@@ -1,6 +1,4 @@
 // `halfstep-bench bench f16` as its users meet it, and its counts against a step done here by hand.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdlib>
 
@@ -14,13 +12,11 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-using nlohmann::json;
 
 // On the CPU unless the flags say otherwise.
 Ended scaler(const std::string& flags) {

@@ -1,9 +1,7 @@
 // What the bench makes of measurements: intervals, comparisons, time to a target, energy.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <random>
 
 #include "bench/cli/statistics.h"
@@ -16,7 +14,6 @@
 #include "engine/error.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/bench_records.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -25,7 +22,6 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 TEST_CASE("median and intervals") {
   CHECK(median({3, 1, 2}) == 2);

@@ -1,17 +1,10 @@
 // `halfstep-bench techniques`, `report` and `compare` as their users meet them.
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <set>
-
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
 const std::string tiny = "techniques --device cpu --train 96 --test 32 --epochs 2 --repeat 3 --quiet ";
 
 TEST_CASE("techniques: who waits for the table sees each row's first run") {

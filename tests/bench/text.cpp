@@ -1,20 +1,16 @@
 // Models of a text on the command line: train, explain, generate, and what is refused.
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "tests/support/bench_outputs.h"
 #include "tests/support/rule_text.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // A folder with the rule's text, and a model that was trained on it for a moment.
 struct Trained {

@@ -1,21 +1,17 @@
 // bench/peers/torch_models.py, where a Python has PyTorch: from the same weights it trains to the same losses as
 // halfstep, and it changes images as `augment` says.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "engine/random.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/python.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-using nlohmann::json;
 
 constexpr const char* script = "tests/bench/torch_models.py";
 

@@ -1,7 +1,6 @@
 // What a training shows of itself over time: halfstep-bench train --trace, whose file is what viewers of traces expect,
 // the course in its record, and --live.
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <future>
 #include <map>
 #include <new>
-#include <set>
 
 #include "bench/cli/page_server.h"
 #include "bench/measure/experiment.h"
@@ -19,14 +17,12 @@
 #include "bench/measure/step_profile.h"
 #include "engine/error.h"
 #include "tests/support/bench_program.h"
-#include "tests/support/temporary_folder.h"
 
 namespace hs::test {
 namespace {
 
 using bench::measure::trace_events;
 using bench::measure::trace_file;
-using nlohmann::json;
 
 const std::string tiny = "train --quiet --model mlp --train 96 --test 32 --batch 8 --epochs 1 --threads 1";
 

@@ -1,15 +1,9 @@
 // halfstep-bench tune kernels and --tuning as their users meet them, on sizes that take no time.
-#include <doctest/doctest.h>
-
-#include <set>
-
 #include "tests/support/bench_outputs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs::test;
-using nlohmann::json;
 
 const std::string quick = " --device cpu --batch 4 --rounds 3 --seconds 0 ";
 

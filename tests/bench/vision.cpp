@@ -1,6 +1,4 @@
 // bench/recipes/cifar10.json trains resnet8 on colour images, and what it saves is as good. The images are generated.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <numbers>
 
@@ -9,13 +7,11 @@
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-using nlohmann::json;
 
 // Ten classes: stripes of five widths, upright or lying, so that a mirrored image stays in its class. Colours, contrast
 // and place are random, and so is noise.

@@ -1,6 +1,4 @@
 // CIFAR-10's binary files, with fewer records than the real ones: the layout, and files that are not what they should.
-#include <doctest/doctest.h>
-
 #include "data/formats/cifar10.h"
 #include "data/open_dataset.h"
 #include "tests/support/bad_input.h"
@@ -10,7 +8,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // Record r of file f: label (f + r) % 10; the value at row y, column x of channel c is 100 c + 3 y + x + r + 10 f.
 uint8_t value(int64_t f, int64_t r, int64_t y, int64_t x, int64_t c) {

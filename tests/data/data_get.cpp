@@ -1,27 +1,18 @@
 // The scripts that bring data sets: data/get, run by /bin/bash against mirrors that are folders (file://) and fail in
 // different ways, and data/import, against small files of other formats.
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "data/open_dataset.h"
-#include "source_dir.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
-namespace fs = std::filesystem;
-using hs::test::read_text;
-using hs::test::TemporaryFolder;
-using hs::test::write_text;
+using namespace hs::test;
 
 constexpr const char* first_file = "train-images-idx3-ubyte";
 
@@ -41,7 +32,7 @@ Result get(const TemporaryFolder& folder, const std::vector<std::string>& argume
   for (const auto& [name, value] : environment) line += value ? " " + name + "='" + *value + "'" : " -u " + name;
   line += " /bin/bash '" HALFSTEP_SOURCE_DIR "/data/get'";
   for (const std::string& argument : arguments) line += " '" + argument + "'";
-  const int code = hs::test::run_shell(line).status;
+  const int code = run_shell(line).status;
   return {code, read_text(folder / "out.txt"), read_text(folder / "error.txt")};
 }
 
@@ -202,11 +193,11 @@ with h5py.File(sys.argv[1] + "/colour.h5", "w") as file:
 
 TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels and names, or nothing") {
   const TemporaryFolder folder;
-  if (!hs::test::python_has("pyarrow h5py PIL numpy")) return;
+  if (!python_has("pyarrow h5py PIL numpy")) return;
   write_text(folder / "make.py", make_sets);
   const std::string at = "'" + folder.path.string() + "/";
-  REQUIRE(hs::test::run_python(at + "'", (folder / "make.py").string()).status == 0);
-  const auto run = [&](const std::string& words) { return hs::test::run_python(words + " 2>&1", "data/import"); };
+  REQUIRE(run_python(at + "'", (folder / "make.py").string()).status == 0);
+  const auto run = [&](const std::string& words) { return run_python(words + " 2>&1", "data/import"); };
   const auto bad = run(at + "bad.parquet' " + at + "out'");
   CHECK(bad.status == 3);
   CHECK(contains(bad.output, "bad.parquet: sample 3 of train: label 3, expected"));
@@ -246,9 +237,9 @@ TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels 
 
 TEST_CASE("import: pairs of a text become symbols, and come back as they were") {
   const TemporaryFolder folder;
-  if (!hs::test::python_has("numpy")) return;
+  if (!python_has("numpy")) return;
   const std::string at = "'" + folder.path.string() + "/";
-  const auto run = [&](const std::string& words) { return hs::test::run_python(words + " 2>&1", "data/import"); };
+  const auto run = [&](const std::string& words) { return run_python(words + " 2>&1", "data/import"); };
   std::string text, all;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
   for (uint32_t i = 0, x = 1; i < 4000; ++i, x = x * 1103515245 + 12345) {  // 251 and above, and 0, are left

@@ -1,22 +1,17 @@
 // Folders of PNG, JPEG and PGM images, and folders that are not what they should be. The images themselves:
 // tests/data/image_file.cpp.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "data/formats/image_file.h"
 #include "data/formats/image_folder.h"
 #include "tests/support/image_classes.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 TEST_CASE("folder: sorted names give labels and order") {
   const TemporaryFolder folder;

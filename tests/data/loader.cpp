@@ -1,15 +1,12 @@
 // The loader on the CPU: the same batches whatever the threads do, no wrong sample under any delay, failures, resuming.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <deque>
-#include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "data/io/memory_source.h"
 #include "data/synthetic.h"
-#include "engine/error.h"
 #include "engine/storage.h"
 #include "tests/support/child_process.h"
 #include "tests/support/loader_sets.h"
@@ -20,11 +17,10 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 size_t threads_of_this_process() {
   size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/task")) ++count;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
   return count;
 }
 

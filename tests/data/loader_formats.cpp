@@ -1,9 +1,4 @@
 // The loader returns the same batches for every format, cache, number of workers and depth.
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <functional>
-
 #include "data/formats/idx.h"
 #include "data/formats/image_file.h"
 #include "data/formats/image_folder.h"
@@ -18,7 +13,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 using Sources = std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>>;
 
 // The set as every format holds it, opened, with the name of the format.

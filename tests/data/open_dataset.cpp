@@ -1,10 +1,7 @@
 // How a folder is recognised as a data set, whatever its format; where MNIST is looked for; which files belong
 // together.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <optional>
 
 #include "data/formats/cifar10.h"
@@ -22,7 +19,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // Sets an environment variable, or unsets it, until the end of the scope.
 class Environment {

@@ -1,6 +1,4 @@
 // Record files that are cut, damaged, mixed, or lie. What was written is read: tests/data/record_file.cpp.
-#include <doctest/doctest.h>
-
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
 #include "engine/files/crc32c.h"
@@ -11,7 +9,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 void read_all(const fs::path& path) {
   const auto source = open_records(path);

@@ -1,9 +1,5 @@
 // Record files: round trips, the layout byte by byte, files that are too large to be mapped, and CRC32C, which all are
 // checked with. Damaged files: tests/data/record_damage.cpp. Writers that fail: tests/data/sample_writer.cpp.
-#include <doctest/doctest.h>
-
-#include <set>
-
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
 #include "engine/files/crc32c.h"
@@ -14,7 +10,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 TEST_CASE("crc32c: published vectors, both ways to compute it, in pieces") {
   // RFC 3720, section B.4; and the check value of the CRC catalogues.

@@ -1,6 +1,4 @@
 // What holds for the writer of every format: it keeps all or nothing, and its calls must fit the set.
-#include <doctest/doctest.h>
-
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
@@ -12,7 +10,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 struct Format {
   const char* name;

@@ -1,6 +1,4 @@
 // The files of a set that is cut into shards: found by their names, in order, or refused.
-#include <doctest/doctest.h>
-
 #include "data/formats/shards.h"
 #include "tests/support/bad_input.h"
 

@@ -1,8 +1,4 @@
 // A text as windows of symbols: the vocabulary, the two splits, where windows begin, and files that are not one.
-#include <doctest/doctest.h>
-
-#include <filesystem>
-
 #include "data/formats/text.h"
 #include "data/open_dataset.h"
 #include "tests/support/bad_input.h"
@@ -12,7 +8,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // 100 bytes: byte i is "edcba"[i % 5], but the last one is a byte above 127 that only the test split has.
 Bytes hundred() {

@@ -1,6 +1,4 @@
 // TFRecord: against bytes that TensorFlow wrote, and files that are cut, damaged or lie.
-#include <doctest/doctest.h>
-
 #include "data/formats/tfrecord.h"
 #include "engine/files/endian.h"
 #include "tests/support/bad_input.h"
@@ -10,7 +8,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 // By tf.io.TFRecordWriter of TensorFlow 2, from two examples that were serialised with deterministic=True: an image of
 // 2 x 3 x 1 pixels 1 2 3 4 5 6 with label 7, and one of 4 5 6 1 2 3 with label 300.

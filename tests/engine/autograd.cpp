@@ -1,16 +1,12 @@
 // Reverse-mode differentiation: every way in which a tape has been known to give a wrong gradient, keep memory too
 // long or overflow the stack, by name. The gradients of single ops are checked elsewhere.
-#include <doctest/doctest.h>
 #include <pthread.h>
 
-#include <functional>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"

@@ -12,7 +12,6 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/error.h"
 #include "engine/float16.h"
 #include "engine/random.h"
 #include "tests/support/loopback.h"

@@ -1,7 +1,5 @@
 // Loss scaling, skipped steps, clipping and learning-rate schedules, on the CPU: what a step with them means. That the
 // CUDA kernels give the same bits: tests/cuda/optimizer.cpp.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,7 +7,6 @@
 #include <numbers>
 
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "engine/random.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/compare.h"

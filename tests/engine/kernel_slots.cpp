@@ -1,17 +1,12 @@
 // Kernel slots: which variant a call takes, its workspace, how one is forced, and what the library has registered.
-#include <doctest/doctest.h>
-
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "bench/measure/observers/kernel_trace.h"
 #include "engine/cpu_features.h"
-#include "engine/error.h"
 #include "engine/kernel.h"
 #include "engine/registration.h"
 #include "kernels/conv2d/conv2d.h"

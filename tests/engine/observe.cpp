@@ -2,8 +2,6 @@
 // the profile of a training run.
 #include "engine/observe.h"
 
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <memory>
 #include <optional>

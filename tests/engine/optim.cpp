@@ -1,16 +1,12 @@
 // The parameter arena, and the optimizers against their formulas in double.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"

@@ -1,10 +1,7 @@
 // parallel(): every piece once, whatever the number of threads, of callers and of loops within loops.
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <vector>
 
 #include "engine/parallel.h"
 #include "tests/support/child_process.h"

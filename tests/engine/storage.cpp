@@ -1,19 +1,15 @@
 // The caching allocator: its counters, what happens when memory ends, what the ops keep alive for backward, and that
 // two threads can share it.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "engine/storage.h"
 #include "engine/tensor.h"
 #include "kernels/cast/cast.h"

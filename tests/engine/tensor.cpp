@@ -1,14 +1,9 @@
 // Tensor: shapes, sharing and copying, and a sentence instead of a crash for every misuse.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"

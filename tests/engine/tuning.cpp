@@ -1,12 +1,8 @@
 // Tuning tables: which variant a call takes while one is in use, and what a damaged or foreign one is refused with.
 #include "engine/tuning.h"
 
-#include <doctest/doctest.h>
-
-#include <string>
 #include <vector>
 
-#include "engine/error.h"
 #include "engine/kernel.h"
 #include "kernels/relu/relu.h"
 #include "tests/support/thrown.h"

@@ -1,6 +1,4 @@
 // Augmentation on the CPU: known changes of small images, and what the random numbers depend on.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <map>
 #include <numbers>

@@ -2,12 +2,9 @@
 // tests/models/statistics.cpp.
 #include "kernels/batch_norm2d/batch_norm2d.h"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"

@@ -1,10 +1,7 @@
 // What the op table does not see of some kernels: arguments that are refused, values far from zero and near it, and the
 // arithmetic of the CUDA kernels' indices, which needs no device.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "kernels/cast/cast.h"

@@ -1,8 +1,6 @@
 // inf and NaN in conv2d's gradients on the CPU, also where kernels skip zeros.
 #include "tests/support/conv2d_not_finite.h"
 
-#include <doctest/doctest.h>
-
 namespace hs::test {
 
 TEST_CASE("one inf or NaN in dy, or in an x that dy needs, reaches the gradients that the scaler looks at") {

@@ -7,7 +7,6 @@
 // table's matter.) From size to size change the channels, the kernel, stride and padding, the batch, and which optional
 // tensors there are. A variant that does not support a size's first case runs that size with the channels of another
 // one.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,14 +1,8 @@
 // dropout's mask: against masks computed in Python (tests/golden/README.md), and the same from every variant and any
 // number of threads.
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/parallel.h"
 #include "kernels/cast/cast.h"

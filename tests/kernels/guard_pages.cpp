@@ -3,8 +3,6 @@
 // has asked for.) First, the guard pages themselves.
 #include "kernels/examples/guard_pages.h"
 
-#include <doctest/doctest.h>
-
 #include "engine/parallel.h"
 #include "tests/support/checks.h"
 #include "tests/support/child_process.h"

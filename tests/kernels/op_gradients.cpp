@@ -1,6 +1,4 @@
 // Every differentiable row of the op table against central differences in f64.
-#include <doctest/doctest.h>
-
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"

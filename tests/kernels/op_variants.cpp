@@ -1,6 +1,5 @@
 // Every variant of every slot that a row reaches: against the f64 reference, on integers bit by bit, for any number of
 // threads, and with NaN in the input. At the end: no slot and no variant that the table never reached.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

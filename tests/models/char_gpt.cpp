@@ -1,11 +1,7 @@
 // char_gpt: what the head of its file promises, and that the training loop trains it as it trains any other model.
 // PyTorch's losses and gradients: tests/models/golden.cpp. That nothing sees a later token:
 // tests/kernels/causal_attention.cpp.
-#include <doctest/doctest.h>
-
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "data/loader/loader.h"
 #include "engine/ambient.h"

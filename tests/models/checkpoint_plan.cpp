@@ -1,14 +1,10 @@
 // The planner against brute force, its predictions against measured steps, and the words of --checkpoint.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <functional>
 #include <limits>
-#include <string>
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/checkpoint_plan.h"
 #include "models/models.h"

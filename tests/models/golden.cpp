@@ -4,12 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/autograd.h"
 #include "kernels/normalize_image/normalize_image.h"

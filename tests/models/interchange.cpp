@@ -2,10 +2,7 @@
 // (tests/models/interchange.py).
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "engine/ambient.h"

@@ -1,11 +1,7 @@
 // LoRA (models/lora.h): its formula and gradients, that the base keeps its bits and has no gradients or moments, that
 // training is any other training, and files that peft's names and halfstep's checks rule.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "data/loader/loader.h"
 #include "engine/ambient.h"

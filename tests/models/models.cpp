@@ -1,16 +1,11 @@
 // The models by name, and the training loop on a data set that lives in memory.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "data/loader/loader.h"
 #include "engine/ambient.h"
-#include "engine/error.h"
 #include "engine/parallel.h"
 #include "kernels/dropout/dropout.h"
 #include "models/models.h"

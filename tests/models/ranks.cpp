@@ -1,21 +1,13 @@
 // Training over several ranks, which are threads here: the weights, losses and samples of one process.
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <chrono>
-#include <functional>
-#include <map>
-#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "data/io/memory_source.h"
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
 #include "engine/autograd.h"
-#include "engine/error.h"
 #include "engine/observe.h"
 #include "engine/ranks/exchange.h"
 #include "kernels/linear/linear.h"

@@ -1,12 +1,10 @@
 // Resuming a training run with the same bits: from every step and every interruption, under every technique; and the
 // proof that each saved field is needed.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
 
-#include "engine/error.h"
 #include "engine/parallel.h"
 #include "engine/slots.h"
 #include "kernels/optimizer/steps.h"

@@ -1,6 +1,5 @@
 // The folder of a run under faults: calls of the operating system that fail or never return, at every place; damaged,
 // foreign and newer files; two runs at a time.
-#include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,12 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
 
-#include "engine/error.h"
 #include "engine/files/safetensors.h"
 #include "models/run_folder.h"
 #include "tests/support/child_process.h"
@@ -54,10 +48,7 @@ bool fails(const char* name) {
 }
 
 using namespace hs;
-using hs::test::read_text;
-using hs::test::TemporaryFolder;
-using hs::test::write_text;
-namespace fs = std::filesystem;
+using namespace hs::test;
 
 TrainingState state_of(float number) {
   TrainingState state;

@@ -10,8 +10,6 @@
 namespace hs::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 // The contents of small files, the sizes of large ones, the types of everything else.
 std::map<std::string, std::string> contents(const fs::path& folder) {
   constexpr uintmax_t most_compared = 1 << 20;

@@ -15,6 +15,7 @@
 
 namespace hs::test {
 
+using nlohmann::json;
 using Words = std::vector<std::string>;
 
 struct Ended {
@@ -47,7 +48,7 @@ Ended run_successfully(const std::string& line, const Surroundings& around = {})
 // What --dry-run prints, which writes no file.
 std::string plan_of(const std::string& line);
 // Returns the record from `--json -`. Fails the test if the exit code is not 0.
-nlohmann::json record_of(const std::string& line, const Surroundings& around = {});
+json record_of(const std::string& line, const Surroundings& around = {});
 
 // Checks that stdout is empty and stderr is one line that starts with the program's name and contains `part`.
 void check_one_line(const Ended& ended, int code, const std::string& part);
