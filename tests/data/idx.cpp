@@ -1,6 +1,5 @@
 // The IDX reader against files that lie, and what the writer writes. Every refusal is one line, has the right exit code
 // and costs no memory. How a folder of IDX files becomes a set: tests/data/open_dataset.cpp.
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -14,7 +13,6 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-namespace fs = std::filesystem;
 
 constexpr uint32_t images_magic = 0x00000803, labels_magic = 0x00000801;
 constexpr uint32_t short_labels_magic = 0x00000b01, int_labels_magic = 0x00000c01;
@@ -176,22 +174,17 @@ TEST_CASE("gzip of several members is their contents one after another, as gunzi
   }
 }
 
-TEST_CASE("gzip with one byte changed anywhere is refused or means the same") {
+TEST_CASE("gzip with one bit changed anywhere is refused or means the same") {
   const DamagedFile file = images_file();
-  const Bytes packed = gzip(good_images()), pixels = counting(30);
-  for (size_t at = 0; at < packed.size(); ++at) {
-    CAPTURE(at);
-    Bytes changed = packed;
-    changed[at] ^= 0x10;
-    if (at + 8 >= packed.size()) {
-      file.check_refused(changed, at + 4 >= packed.size() ? "incorrect length check" : "incorrect data check");
-      continue;
-    }
-    const Outcome outcome = file.read(changed);
-    CHECK((outcome.code == ExitCode::ok || outcome.code == ExitCode::bad_input));
-    // Accepted where gzip has free bits: time, system, padding.
-    if (outcome.code == ExitCode::ok) CHECK(read_idx_images(file.path).pixels == pixels);
-  }
+  const Bytes packed = gzip(good_images());
+  const auto part = [&](size_t at) {
+    return at + 4 >= packed.size() ? "incorrect length check" : at + 8 >= packed.size() ? "incorrect data check" : "";
+  };
+  // Accepted where gzip has free bits, which are not in the checks at the end: time, system, padding.
+  file.check_flips(packed, packed.size(), part, [&](const Bytes& changed) {
+    CHECK(std::equal(packed.end() - 8, packed.end(), changed.end() - 8));
+    CHECK(read_idx_images(file.path).pixels == counting(30));
+  });
 }
 
 TEST_CASE("gzip bombs") {

@@ -124,17 +124,10 @@ inline Bytes big_endian(std::initializer_list<uint32_t> words) {
   return bytes;
 }
 
-// By zlib, and as a gzip file.
-inline Bytes deflated(const Bytes& plain) {
-  uLongf size = compressBound(plain.size());
-  Bytes packed(size);
-  REQUIRE(compress(packed.data(), &size, plain.data(), plain.size()) == Z_OK);
-  packed.resize(size);
-  return packed;
-}
-inline Bytes gzip(const Bytes& plain) {
+// By zlib, and as a gzip file, which is zlib's number of bits and 16 more.
+inline Bytes deflated(const Bytes& plain, int bits = 15) {
   z_stream stream{};
-  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) == Z_OK);
   Bytes packed(deflateBound(&stream, plain.size()));
   stream.next_in = const_cast<uint8_t*>(plain.data());
   stream.avail_in = static_cast<uInt>(plain.size());
@@ -145,6 +138,7 @@ inline Bytes gzip(const Bytes& plain) {
   deflateEnd(&stream);
   return packed;
 }
+inline Bytes gzip(const Bytes& plain) { return deflated(plain, 15 + 16); }
 
 // One file that a test damages in many ways and passes to a reader.
 class DamagedFile {
@@ -168,8 +162,9 @@ class DamagedFile {
     check_refused(good + Bytes{0}, part(good.size() + 1));
   }
   // Flips one bit at a time in the first `bytes` bytes: every bit, or one bit per byte if there are more than 1,000.
-  // part(at): text in the message for this byte.
-  void check_flips(const Bytes& good, size_t bytes, const Part& part) const {
+  // part(at): text in the message for this byte. `check`: of a file that is accepted, as none is without it.
+  void check_flips(const Bytes& good, size_t bytes, const Part& part,
+                   const std::function<void(const Bytes& changed)>& check = {}) const {
     REQUIRE(read(good).code == ExitCode::ok);
     for (size_t at = 0; at < bytes; ++at) {
       for (size_t bit = 0; bit < 8; ++bit) {
@@ -178,7 +173,12 @@ class DamagedFile {
         CAPTURE(bit);
         Bytes changed = good;
         changed[at] ^= static_cast<uint8_t>(1 << bit);
-        check_refused(changed, part(at));
+        const Outcome outcome = read(changed);
+        if (check && outcome.code == ExitCode::ok) {
+          check(changed);
+        } else {
+          test::check_refused(outcome, code_, path.string() + ": ", part(at));
+        }
       }
     }
   }
