@@ -14,7 +14,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d/first_layer.cuh"
-#include "kernels/conv2d_pool_relu/pooled.cuh"
 
 namespace hs {
 namespace {
@@ -23,7 +22,6 @@ using namespace cuda;
 
 constexpr int direct_warps = block_threads / 32;
 
-// pooled: y is the pooled tensor and `winner` says which pixel it is. Otherwise `relu` decides.
 template <class T, int C, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     direct_forward_kernel(Previous previous, FirstLayerSizes s, bool relu, const T* x, const T* weight, const T* bias,
@@ -74,7 +72,6 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// partials (gridDim.x, 9 * C + 1, OC). A block sums the gradients first to first + per_block - 1.
 template <class T, int C, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     direct_weight_gradient_kernel(Previous previous, FirstLayerSizes s, int per_block, const T* x,
@@ -125,71 +122,30 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-unsigned channel_blocks(const Conv2dSizes& s) { return static_cast<unsigned>((s.OC + 31) / 32); }
+struct DirectWay {
+  static constexpr int windows = direct_warps, rank = 10;
+  static constexpr int64_t most_parts = 256;
+  static int64_t least_of_part(bool) { return 4 * direct_warps; }
+  static int64_t channels(const Conv2dSizes&) { return 32; }
+  template <class Call>
+  static bool supports(const Call& call) {
+    return is_first_layer(call);
+  }
+  template <class Body>
+  static void for_type(DType dtype, const Body& body) {
+    for_float_type(dtype, body);
+  }
+  template <class T, bool pooled>
+  static FirstLayerKernels<T, pooled> kernels(const Conv2dSizes& s) {
+    if (s.C == 1) return {direct_forward_kernel<T, 1, pooled>, direct_weight_gradient_kernel<T, 1, pooled>};
+    return {direct_forward_kernel<T, 3, pooled>, direct_weight_gradient_kernel<T, 3, pooled>};
+  }
+};
 
-template <class Call>
-void forward_direct(const Call& call) {
-  constexpr int64_t most_blocks = 4096;
-  constexpr bool pooled = pools<Call>;
-  const Conv2dSizes& s = call.sizes;
-  const FirstLayerSizes sizes = FirstLayerSizes::windows(s, pooled);
-  const auto blocks = std::min<int64_t>((sizes.count + direct_warps - 1) / direct_warps, most_blocks);
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    launch(s.C == 1 ? direct_forward_kernel<T, 1, pooled> : direct_forward_kernel<T, 3, pooled>,
-           dim3(static_cast<unsigned>(blocks), channel_blocks(s)), block_threads, 0, compute_stream(), sizes,
-           has_relu(call), call.x.template data<T>(), call.weight.template data<T>(),
-           call.bias.defined() ? call.bias.template data<T>() : nullptr, call.y.template mutable_data<T>(),
-           winner_of(call));
-  });
-}
-
-template <class Call>
-FirstLayerParts parts_of(const Call& call) {
-  return {call.sizes, pools<Call>, 256, 4 * direct_warps};
-}
-
-template <class Call>
-void backward_direct(const Call& call, Tensor& workspace) {
-  constexpr bool pooled = pools<Call>;
-  const Conv2dSizes& s = call.sizes;
-  const FirstLayerParts parts = parts_of(call);
-  const bool wants_weight = call.dweight.defined() || call.dbias.defined();
-  float* partials = parts.blocks ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    const auto gradients = gradients_of<T>(call);
-    if (call.dx.defined()) {
-      gather_input_gradient(s, gradients, call.weight.template data<T>(), call.dx.template mutable_data<T>());
-    }
-    if (!wants_weight) return;
-    launch(s.C == 1 ? direct_weight_gradient_kernel<T, 1, pooled> : direct_weight_gradient_kernel<T, 3, pooled>,
-           dim3(static_cast<unsigned>(parts.blocks), channel_blocks(s)), block_threads, 0, compute_stream(),
-           FirstLayerSizes::gradients(s, pooled), static_cast<int>(parts.per_block), call.x.template data<T>(),
-           gradients, partials);
-  });
-  add_partials(call, workspace, parts.blocks);
-}
-
-template <class Call>
-int64_t direct_workspace(const Call& call) {
-  return parts_of(call).bytes;
-}
-
-REGISTER_KERNEL(conv2d_forward, cuda, "direct",
-                {.run = forward_direct<Conv2dForward>, .supported = is_first_layer<Conv2dForward>, .rank = 10});
-REGISTER_KERNEL(conv2d_backward, cuda, "direct",
-                {.run = backward_direct<Conv2dBackward>,
-                 .supported = is_first_layer<Conv2dBackward>,
-                 .workspace = direct_workspace<Conv2dBackward>,
-                 .rank = 10});
-REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "direct",
-                {.run = forward_direct<Conv2dPoolReluForward>,
-                 .supported = is_first_layer<Conv2dPoolReluForward>,
-                 .rank = 10});
-REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "direct",
-                {.run = backward_direct<Conv2dPoolReluBackward>,
-                 .supported = is_first_layer<Conv2dPoolReluBackward>,
-                 .workspace = direct_workspace<Conv2dPoolReluBackward>,
-                 .rank = 10});
+REGISTER_KERNEL(conv2d_forward, cuda, "direct", {forward_by<DirectWay, Conv2dForward>});
+REGISTER_KERNEL(conv2d_backward, cuda, "direct", {backward_by<DirectWay, Conv2dBackward>});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "direct", {forward_by<DirectWay, Conv2dPoolReluForward>});
+REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "direct", {backward_by<DirectWay, Conv2dPoolReluBackward>});
 
 }  // namespace
 }  // namespace hs

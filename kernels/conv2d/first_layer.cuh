@@ -1,5 +1,6 @@
 // A first layer on the GPU: images of one or three channels by 3 x 3 fields, with a stride of 1. Shared by its two
-// ways, direct.cu in all types and mma_first_layer.cu on tensor cores. .cu files only.
+// ways, direct.cu in all types and mma_first_layer.cu on tensor cores, which are kernels of the same parameters.
+// .cu files only.
 #pragma once
 
 #include "kernels/conv2d_pool_relu/input_gradient.cuh"
@@ -11,19 +12,10 @@ namespace hs::cuda {
 inline constexpr int field_side = 3;
 
 // Rows and columns of what a warp processes.
-struct FirstLayerSizes {
+struct FirstLayerSizes : ConvSizes {
   FirstLayerSizes(const Conv2dSizes& s, int64_t rows_, int64_t columns_)
-      : rows(rows_),
-        columns(columns_),
-        H(static_cast<int>(s.H)),
-        W(static_cast<int>(s.W)),
-        OC(static_cast<int>(s.OC)),
-        OH(static_cast<int>(s.OH)),
-        OW(static_cast<int>(s.OW)),
-        padding(static_cast<int>(s.padding)),
-        count(static_cast<int>(s.N * rows.divisor() * columns.divisor())) {}
+      : ConvSizes(conv_sizes(s)), rows(rows_), columns(columns_), count(static_cast<int>(s.N * rows_ * columns_)) {}
   Divisor rows, columns;
-  int H, W, OC, OH, OW, padding;
   int count;  // of all images
 
   // Windows of 2 x 2 pixels; without pooling, those at the right and at the bottom may be incomplete.
@@ -87,5 +79,71 @@ inline uint8_t* winner_of(const Conv2dForward&) { return nullptr; }
 inline uint8_t* winner_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
 inline bool has_relu(const Conv2dForward& call) { return call.relu; }
 inline bool has_relu(const Conv2dPoolReluForward&) { return true; }
+
+// What a way has for a call, as its kernels<T, pooled>(sizes) returns it. Forward, `relu` decides if nothing is pooled;
+// otherwise y is the pooled tensor, and `winner` says which pixel each is. partials (gridDim.x, 9 * C + 1, OC): a block
+// sums the gradients first to first + per_block - 1.
+template <class T, bool pooled>
+struct FirstLayerKernels {
+  void (*forward)(Previous, FirstLayerSizes, bool relu, const T* x, const T* weight, const T* bias, T* y,
+                  uint8_t* winner);
+  void (*weight_gradient)(Previous, FirstLayerSizes, int per_block, const T* x, PixelGradients<T, pooled> gradients,
+                          float* partials);
+};
+
+// Blocks: those of a row have the same `way::channels` output channels.
+template <class Way>
+dim3 first_layer_blocks(const Conv2dSizes& s, int64_t blocks) {
+  const int64_t channels = Way::channels(s);
+  return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>((s.OC + channels - 1) / channels));
+}
+
+template <class Way, class Call>
+void first_layer_forward(const Call& call) {
+  constexpr int64_t most_blocks = 4096;
+  const FirstLayerSizes sizes = FirstLayerSizes::windows(call.sizes, pools<Call>);
+  const auto blocks = std::min<int64_t>((sizes.count + Way::windows - 1) / Way::windows, most_blocks);
+  Way::for_type(call.x.dtype(), [&]<class T>() {
+    launch(Way::template kernels<T, pools<Call>>(call.sizes).forward, first_layer_blocks<Way>(call.sizes, blocks),
+           block_threads, 0, compute_stream(), sizes, has_relu(call), call.x.template data<T>(),
+           call.weight.template data<T>(), call.bias.defined() ? call.bias.template data<T>() : nullptr,
+           call.y.template mutable_data<T>(), winner_of(call));
+  });
+}
+
+template <class Way, class Call>
+FirstLayerParts parts_of(const Call& call) {
+  return {call.sizes, pools<Call>, Way::most_parts, Way::least_of_part(pools<Call>)};
+}
+
+template <class Way, class Call>
+void first_layer_backward(const Call& call, Tensor& workspace) {
+  constexpr bool pooled = pools<Call>;
+  const Conv2dSizes& s = call.sizes;
+  const FirstLayerParts parts = parts_of<Way>(call);
+  float* partials = parts.blocks ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
+  Way::for_type(call.x.dtype(), [&]<class T>() {
+    const auto gradients = gradients_of<T>(call);
+    if (call.dx.defined()) {
+      gather_input_gradient(s, gradients, call.weight.template data<T>(), call.dx.template mutable_data<T>());
+    }
+    if (!call.dweight.defined() && !call.dbias.defined()) return;
+    launch(Way::template kernels<T, pooled>(s).weight_gradient, first_layer_blocks<Way>(s, parts.blocks), block_threads,
+           0, compute_stream(), FirstLayerSizes::gradients(s, pooled), static_cast<int>(parts.per_block),
+           call.x.template data<T>(), gradients, partials);
+  });
+  add_partials(call, workspace, parts.blocks);
+}
+
+// For REGISTER_KERNEL().
+template <class Way, class Call>
+constexpr typename Kernel<Call>::Options forward_by = {
+    .run = first_layer_forward<Way, Call>, .supported = Way::template supports<Call>, .rank = Way::rank};
+template <class Way, class Call>
+constexpr typename Kernel<Call>::Options backward_by = {
+    .run = first_layer_backward<Way, Call>,
+    .supported = Way::template supports<Call>,
+    .workspace = [](const Call& call) { return parts_of<Way>(call).bytes; },
+    .rank = Way::rank};
 
 }  // namespace hs::cuda

@@ -1,11 +1,9 @@
 // conv2d on the GPU as im2col and a matrix product, the same idea as kernels/conv2d/im2col.cpp. The rows of the column
 // matrix are zero-padded to a multiple of 8 values: tensor cores require rows aligned to 16 bytes. Images are processed
 // in chunks, which bounds the size of the column matrix for every batch size.
-#include "kernels/conv2d/conv2d.h"
-
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/conv2d_pool_relu/input_gradient.cuh"
 #include "kernels/gemm/gemm.h"
 
 namespace hs {
@@ -35,22 +33,16 @@ struct Layout {
 
 // The sizes as both kernels divide by them. REQUIRES: none is 0; the pixels and the columns of a chunk have indices of
 // 32 bits
-struct ColumnSizes {
+struct ColumnSizes : cuda::GatherSizes {
   ColumnSizes(const Conv2dSizes& s, int64_t padded_row, int64_t width)
-      : H(s.H),
-        W(s.W),
-        C(s.C),
-        KW(s.KW),
-        OH(s.OH),
-        OW(s.OW),
-        stride(std::min(s.stride, most_indices)),
+      : GatherSizes(s),
+        by_KW(s.KW),
+        by_OH(s.OH),
+        by_OW(s.OW),
         packs(std::max<int64_t>(s.C / width, 1)),
-        row_packs(padded_row / width),
-        KH(static_cast<int>(s.KH)),
-        padding(static_cast<int>(s.padding)) {}
-  Divisor H, W, C, KW, OH, OW, stride;
+        row_packs(padded_row / width) {}
+  Divisor by_KW, by_OH, by_OW;
   Divisor packs, row_packs;  // of a pixel if it is whole packs, of a row of columns
-  int KH, padding;
 };
 
 // The place in x of output pixel `row` and tap `tap`, or nothing: in the padding, or beyond the kernel's taps, which
@@ -60,11 +52,10 @@ struct Pixel {
   bool exists;
 };
 __device__ __forceinline__ Pixel pixel_of(const ColumnSizes& s, uint32_t n, int h0, int w0, uint32_t tap) {
-  const auto [kh, kw] = s.KW.divide(tap);
+  const auto [kh, kw] = s.by_KW.divide(tap);
   const int h = h0 + static_cast<int>(kh), w = w0 + static_cast<int>(kw);
-  const int H = static_cast<int>(s.H.divisor()), W = static_cast<int>(s.W.divisor());
-  const bool exists = static_cast<int>(kh) < s.KH && h >= 0 && h < H && w >= 0 && w < W;
-  return {(n * s.H.divisor() + static_cast<uint32_t>(h)) * s.W.divisor() + static_cast<uint32_t>(w), exists};
+  const bool exists = static_cast<int>(kh) < s.KH && h >= 0 && h < s.H && w >= 0 && w < s.W;
+  return {(n * s.H + static_cast<uint32_t>(h)) * s.W + static_cast<uint32_t>(w), exists};
 }
 
 // columns (images*OH*OW, padded_K): each thread writes 16 bytes of a row. `wide`: they are 16 aligned bytes of x.
@@ -73,20 +64,18 @@ __global__ void im2col_kernel(cuda::Previous previous, ColumnSizes s, uint32_t p
                               T* columns) {
   previous.wait();
   constexpr int size = 16 / sizeof(T);
-  const uint32_t C = s.C.divisor();
   for (uint32_t p = cuda::global_thread32(); p < packs; p += cuda::global_threads32()) {
     const auto [row, pack_of_row] = s.row_packs.divide(p);
-    const auto [line, ow] = s.OW.divide(row);
-    const auto [n, oh] = s.OH.divide(line);
-    const int h0 = static_cast<int>(oh * s.stride.divisor()) - s.padding;
-    const int w0 = static_cast<int>(ow * s.stride.divisor()) - s.padding;
+    const auto [line, ow] = s.by_OW.divide(row);
+    const auto [n, oh] = s.by_OH.divide(line);
+    const int h0 = static_cast<int>(oh * s.stride) - s.padding, w0 = static_cast<int>(ow * s.stride) - s.padding;
     const uint32_t first = pack_of_row * size;
     cuda::Pack<T, size> pack;
     if (wide) {  // all of one pixel
-      const auto [tap, c] = s.C.divide(first);
+      const auto [tap, c] = s.by_C.divide(first);
       const Pixel from = pixel_of(s, n, h0, w0, tap);
       if (from.exists) {
-        pack = *reinterpret_cast<const cuda::Pack<T, size>*>(x + from.index * C + c);
+        pack = *reinterpret_cast<const cuda::Pack<T, size>*>(x + from.index * s.C + c);
       } else {
 #pragma unroll
         for (int j = 0; j < size; ++j) pack.value[j] = cuda::from_f32<T>(0);
@@ -94,9 +83,9 @@ __global__ void im2col_kernel(cuda::Previous previous, ColumnSizes s, uint32_t p
     } else {
 #pragma unroll
       for (int j = 0; j < size; ++j) {
-        const auto [tap, c] = s.C.divide(first + j);
+        const auto [tap, c] = s.by_C.divide(first + j);
         const Pixel from = pixel_of(s, n, h0, w0, tap);
-        pack.value[j] = from.exists ? x[from.index * C + c] : cuda::from_f32<T>(0);
+        pack.value[j] = from.exists ? x[from.index * s.C + c] : cuda::from_f32<T>(0);
       }
     }
     reinterpret_cast<cuda::Pack<T, size>*>(columns)[p] = pack;
@@ -108,30 +97,16 @@ template <class T, int size>
 __global__ void col2im_kernel(cuda::Previous previous, ColumnSizes s, uint32_t count, const T* columns, T* x) {
   previous.wait();
   using Pack = cuda::Pack<T, size>;
-  const int KW = static_cast<int>(s.KW.divisor());
   for (uint32_t p = cuda::global_thread32(); p < count; p += cuda::global_threads32()) {
     const auto [pixel, pack_of_pixel] = s.packs.divide(p);
-    const auto [line, w] = s.W.divide(pixel);
-    const auto [n, h] = s.H.divide(line);
     float sum[size] = {};
-    for (int kh = 0; kh < s.KH; ++kh) {
-      const int from_h = static_cast<int>(h) + s.padding - kh;
-      if (from_h < 0) break;  // and so are those of the taps behind
-      const auto [oh, beside_h] = s.stride.divide(static_cast<uint32_t>(from_h));
-      if (beside_h != 0 || oh >= s.OH.divisor()) continue;
-      for (int kw = 0; kw < KW; ++kw) {
-        const int from_w = static_cast<int>(w) + s.padding - kw;
-        if (from_w < 0) break;
-        const auto [ow, beside_w] = s.stride.divide(static_cast<uint32_t>(from_w));
-        if (beside_w != 0 || ow >= s.OW.divisor()) continue;
-        const uint32_t row = (n * s.OH.divisor() + oh) * s.OW.divisor() + ow;
-        const uint32_t tap = static_cast<uint32_t>(kh * KW + kw);
-        const Pack pack = reinterpret_cast<const Pack*>(
-            columns)[row * s.row_packs.divisor() + tap * s.packs.divisor() + pack_of_pixel];
+    cuda::for_outputs(s, pixel, [&, first = pack_of_pixel](uint32_t n, int oh, int ow, int tap) {
+      const uint32_t row = (n * s.OH + oh) * s.OW + ow;
+      const Pack pack =
+          reinterpret_cast<const Pack*>(columns)[row * s.row_packs.divisor() + tap * s.packs.divisor() + first];
 #pragma unroll
-        for (int j = 0; j < size; ++j) sum[j] += cuda::to_f32(pack.value[j]);
-      }
-    }
+      for (int j = 0; j < size; ++j) sum[j] += cuda::to_f32(pack.value[j]);
+    });
     Pack out;
 #pragma unroll
     for (int j = 0; j < size; ++j) out.value[j] = cuda::from_f32<T>(sum[j]);

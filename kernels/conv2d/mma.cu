@@ -25,16 +25,14 @@ using namespace cuda;
 constexpr int stages = 3, threads = 128, tile_pixels = 128;  // of a block: a warp has 32 rows
 constexpr int stage_depth = 2 * mma_depth, stage_chunks = stage_depth / chunk;
 
-// Forward, or the input gradient.
+// Forward, or the input gradient, of the images that one of them reads: x or dy, and makes: y or dx.
 template <class T>
 struct PixelProduct {
-  const T* image;  // (N, H, W, depth): x, or dy
-  int H, W, depth;
+  ConvSizes s;
   Divisor rows, columns;  // of an image of the result
-  int pixels, channels;   // of the result
-  int KW, taps, stride, padding, C, OC;
-  const T *weight, *bias;
+  int pixels;             // of the result
   bool relu;
+  const T *image, *weight, *bias;
   T* result;  // (pixels, channels)
 };
 
@@ -55,12 +53,15 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previou
   previous.wait();
   constexpr int a_size = tile_pixels * stage_depth, b_size = stage_depth * tiles * 8, pitch = (tiles + 1) * chunk;
   __shared__ SharedArray<T, stages*(a_size + b_size)> memory;
+  const ConvSizes& s = p.s;
+  const int H = gradient ? s.OH : s.H, W = gradient ? s.OW : s.W, depth = gradient ? s.OC : s.C;  // of an image
+  const int channels = gradient ? s.C : s.OC, taps = s.KH * s.KW;                                 // of the result
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int pixel0 = blockIdx.x * tile_pixels, column0 = blockIdx.y * tiles * 8;
   const auto [line, column] = p.columns.divide(min(pixel0 + thread, p.pixels - 1));
   const auto [n, row] = p.rows.divide(line);
-  const int h0 = gradient ? static_cast<int>(row) + p.padding : static_cast<int>(row) * p.stride - p.padding;
-  const int w0 = gradient ? static_cast<int>(column) + p.padding : static_cast<int>(column) * p.stride - p.padding;
+  const int h0 = gradient ? static_cast<int>(row) + s.padding : static_cast<int>(row) * s.stride - s.padding;
+  const int w0 = gradient ? static_cast<int>(column) + s.padding : static_cast<int>(column) * s.stride - s.padding;
 
   Piece next;
   // Starts copying this thread's share of a stage: 2 pieces, those beyond the last are zeros.
@@ -68,15 +69,15 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previou
     const auto a = memory.data() + step % stages * (a_size + b_size), b = a + a_size;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const bool exists = next.tap < p.taps;
+      const bool exists = next.tap < taps;
       int h = gradient ? h0 - next.kh : h0 + next.kh, w = gradient ? w0 - next.kw : w0 + next.kw;
       bool inside = exists && h >= 0 && w >= 0;
       if constexpr (gradient) {
-        inside = inside && (p.stride == 1 || (h % 2 == 0 && w % 2 == 0));
-        h >>= p.stride - 1, w >>= p.stride - 1;  // a stride is 1 or 2
+        inside = inside && (s.stride == 1 || (h % 2 == 0 && w % 2 == 0));
+        h >>= s.stride - 1, w >>= s.stride - 1;  // a stride is 1 or 2
       }
-      inside = inside && h < p.H && w < p.W;
-      const T* from = inside ? p.image + ((int64_t{n} * p.H + h) * p.W + w) * p.depth + next.c : p.image;
+      inside = inside && h < H && w < W;
+      const T* from = inside ? p.image + ((int64_t{n} * H + h) * W + w) * depth + next.c : p.image;
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         cp_async_16(a + chunk_place<stage_chunks>(thread, half * 2 + part), from + (inside ? part * chunk : 0),
@@ -86,24 +87,24 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previou
       if (const int i = thread; i < 2 * tiles * chunk) {
         if constexpr (gradient) {  // (columns, depth): the operand is its transpose
           const int c = column0 + i / 2;
-          const bool is_weight = exists && c < p.channels;
+          const bool is_weight = exists && c < channels;
           cp_async_16(b + chunk_place<stage_chunks>(i / 2, half * 2 + i % 2),
-                      is_weight ? p.weight + (next.tap * p.C + c) * p.OC + next.c + i % 2 * chunk : p.weight,
+                      is_weight ? p.weight + (next.tap * s.C + c) * s.OC + next.c + i % 2 * chunk : p.weight,
                       is_weight ? 16 : 0);
         } else {
           const int k = i / tiles, oc = column0 + i % tiles * chunk;
-          const bool is_weight = exists && oc < p.channels;
+          const bool is_weight = exists && oc < channels;
           cp_async_16(b + chunk_place<tiles>(half * mma_depth + k, i % tiles),
-                      is_weight ? p.weight + (next.tap * p.C + next.c + k) * p.OC + oc : p.weight, is_weight ? 16 : 0);
+                      is_weight ? p.weight + (next.tap * s.C + next.c + k) * s.OC + oc : p.weight, is_weight ? 16 : 0);
         }
       }
-      next.advance(p.depth, p.KW);
+      next.advance(depth, s.KW);
     }
     cp_async_commit();
   };
 
   float sum[tiles][2][4] = {};
-  const int steps = (p.taps * (p.depth / mma_depth) + 1) / 2;
+  const int steps = (taps * (depth / mma_depth) + 1) / 2;
 #pragma unroll
   for (int step = 0; step < stages - 1; ++step) start(step);
   for (int step = 0; step < steps; ++step) {
@@ -139,8 +140,7 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previou
   for (int j = 0; j < tiles; ++j) {
     const int at = j * 8 + lane % 4 * 2;
     float b[2] = {};
-    if (p.bias && column0 + at < p.channels)
-      b[0] = to_f32(p.bias[column0 + at]), b[1] = to_f32(p.bias[column0 + at + 1]);
+    if (p.bias && column0 + at < channels) b[0] = to_f32(p.bias[column0 + at]), b[1] = to_f32(p.bias[column0 + at + 1]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // rows in steps of 8
       Pack<T, 2> two;
@@ -156,19 +156,18 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previou
 #pragma unroll
   for (int i = lane; i < 32 * tiles; i += 32) {
     const int pixel = pixel0 + warp * 32 + i / tiles, c = column0 + i % tiles * chunk;
-    if (pixel >= p.pixels || c >= p.channels) continue;
-    store_vector(p.result + int64_t{pixel} * p.channels + c,
+    if (pixel >= p.pixels || c >= channels) continue;
+    store_vector(p.result + int64_t{pixel} * channels + c,
                  load_vector<Pack<T, chunk>>(results + (i / tiles * pitch + i % tiles * chunk)));
   }
 }
 
 template <class T>
 struct WeightProduct {
-  const T *x, *dy;
-  int H, W, C, OC;
+  ConvSizes s;
   Divisor rows, columns;  // of an image of dy
   int pixels, per_part;   // of dy; a part's
-  int KW, taps, stride, padding;
+  const T *x, *dy;
   float* partials;  // (parts, K + 1, OC)
 };
 
@@ -181,12 +180,13 @@ __global__ void __launch_bounds__(threads) weight_product_kernel(Previous previo
   constexpr int parts = 2 * block_pieces;  // chunks of a pixel of x
   constexpr int a_size = stage_depth * parts * chunk, b_size = stage_depth * tiles * chunk;
   __shared__ SharedArray<T, stages*(a_size + b_size)> memory;
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const ConvSizes& s = p.s;
+  const int taps = s.KH * s.KW, thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int first = blockIdx.x * p.per_part, end = min(first + p.per_part, p.pixels);
-  const int oc0 = blockIdx.z * tiles * 8, piece0 = blockIdx.y * block_pieces, pieces = p.taps * (p.C / mma_depth);
+  const int oc0 = blockIdx.z * tiles * 8, piece0 = blockIdx.y * block_pieces, pieces = taps * (s.C / mma_depth);
   // What this thread copies of every pixel of its.
-  const int own = thread % parts, piece = piece0 + own / 2, tap = piece / (p.C / mma_depth);
-  const int kh = tap / p.KW, kw = tap % p.KW, c = piece % (p.C / mma_depth) * mma_depth + own % 2 * chunk;
+  const int own = thread % parts, piece = piece0 + own / 2, tap = piece / (s.C / mma_depth);
+  const int kh = tap / s.KW, kw = tap % s.KW, c = piece % (s.C / mma_depth) * mma_depth + own % 2 * chunk;
   if (piece >= pieces) {
     Pack<T, chunk> ones = {};
     if (piece == pieces && own % 2 == 0) ones.value[0] = from_f32<T>(1.0f);
@@ -204,18 +204,18 @@ __global__ void __launch_bounds__(threads) weight_product_kernel(Previous previo
       const int pixel = first + step * stage_depth + i / parts;
       const auto [line, column] = p.columns.divide(min(pixel, p.pixels - 1));
       const auto [n, row] = p.rows.divide(line);
-      const int h = static_cast<int>(row) * p.stride - p.padding + kh;
-      const int w = static_cast<int>(column) * p.stride - p.padding + kw;
-      const bool inside = pixel < end && h >= 0 && h < p.H && w >= 0 && w < p.W;
+      const int h = static_cast<int>(row) * s.stride - s.padding + kh;
+      const int w = static_cast<int>(column) * s.stride - s.padding + kw;
+      const bool inside = pixel < end && h >= 0 && h < s.H && w >= 0 && w < s.W;
       cp_async_16(a + chunk_place<parts>(i / parts, own),
-                  inside ? p.x + ((int64_t{n} * p.H + h) * p.W + w) * p.C + c : p.x, inside ? 16 : 0);
+                  inside ? p.x + ((int64_t{n} * s.H + h) * s.W + w) * s.C + c : p.x, inside ? 16 : 0);
     }
 #pragma unroll
     for (int j = 0; j < stage_depth * tiles / threads; ++j) {
       const int i = thread + j * threads;
       const int pixel = first + step * stage_depth + i / tiles, oc = oc0 + i % tiles * chunk;
-      const bool exists = pixel < end && oc < p.OC;
-      cp_async_16(b + chunk_place<tiles>(i / tiles, i % tiles), exists ? p.dy + int64_t{pixel} * p.OC + oc : p.dy,
+      const bool exists = pixel < end && oc < s.OC;
+      cp_async_16(b + chunk_place<tiles>(i / tiles, i % tiles), exists ? p.dy + int64_t{pixel} * s.OC + oc : p.dy,
                   exists ? 16 : 0);
     }
     cp_async_commit();
@@ -243,15 +243,15 @@ __global__ void __launch_bounds__(threads) weight_product_kernel(Previous previo
     }
   }
   cp_async_wait<0>();  // of stages that nobody multiplies
-  const int K = p.taps * p.C;
-  float* to = p.partials + int64_t{blockIdx.x} * (K + 1) * p.OC;
+  const int K = taps * s.C;
+  float* to = p.partials + int64_t{blockIdx.x} * (K + 1) * s.OC;
 #pragma unroll
   for (int j = 0; j < tiles; ++j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int k = (piece0 + warp) * mma_depth + i * 8 + lane / 4, oc = oc0 + j * 8 + lane % 4 * 2;
-      if (k > K || oc >= p.OC) continue;
-      store_vector(to + int64_t{k} * p.OC + oc, Pack<float, 2>{{sum[j][0][2 * i], sum[j][0][2 * i + 1]}});
+      if (k > K || oc >= s.OC) continue;
+      store_vector(to + int64_t{k} * s.OC + oc, Pack<float, 2>{{sum[j][0][2 * i], sum[j][0][2 * i + 1]}});
     }
   }
 }
@@ -276,83 +276,56 @@ template <class Call>
 bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
-  return (call.x.dtype() == DType::f16 || call.x.dtype() == DType::bf16) && are_aligned(call.tensors()) && channels &&
-         s.stride <= 2 && s.padding < most_indices / 2 && s.K() * s.OC <= most_indices &&
+  return is_16_bit(call.x) && are_aligned(call.tensors()) && channels && s.stride <= 2 &&
+         s.padding < most_indices / 2 && s.K() * s.OC <= most_indices &&
          (s.N * std::max(s.H * s.W, s.OH * s.OW) + tile_pixels) <= most_indices;
 }
 
-// With 8 tiles of columns, or 4 if there are no more channels.
+// With 8 tiles of columns, or 4 if there are no more channels. relu, bias: of the forward pass
 template <bool gradient, class T>
-void multiply(const PixelProduct<T>& product) {
-  const auto blocks = static_cast<unsigned>(in_tiles(product.pixels, tile_pixels));
-  if (product.channels > 32) {
-    launch(pixel_product_kernel<T, 8, gradient>, dim3(blocks, static_cast<unsigned>(in_tiles(product.channels, 64))),
-           threads, 0, compute_stream(), product);
-  } else {
-    launch(pixel_product_kernel<T, 4, gradient>, blocks, threads, 0, compute_stream(), product);
-  }
-}
-
-template <class T>
-PixelProduct<T> product_of(const Conv2dSizes& s, const Tensor& image, const Tensor& weight, Tensor& result) {
-  const Shape &from = image.shape(), &to = result.shape();
-  return {.image = image.data<T>(),
-          .H = static_cast<int>(from[1]),
-          .W = static_cast<int>(from[2]),
-          .depth = static_cast<int>(from[3]),
-          .rows = Divisor(to[1]),
-          .columns = Divisor(to[2]),
-          .pixels = static_cast<int>(to[0] * to[1] * to[2]),
-          .channels = static_cast<int>(to[3]),
-          .KW = static_cast<int>(s.KW),
-          .taps = static_cast<int>(s.KH * s.KW),
-          .stride = static_cast<int>(s.stride),
-          .padding = static_cast<int>(s.padding),
-          .C = static_cast<int>(s.C),
-          .OC = static_cast<int>(s.OC),
-          .weight = weight.data<T>(),
-          .bias = nullptr,
-          .relu = false,
-          .result = result.mutable_data<T>()};
+void multiply(const Conv2dSizes& s, const Tensor& image, const Tensor& weight, Tensor& result, bool relu = false,
+              const T* bias = nullptr) {
+  const Shape& to = result.shape();
+  const PixelProduct<T> product = {.s = conv_sizes(s),
+                                   .rows = Divisor(to[1]),
+                                   .columns = Divisor(to[2]),
+                                   .pixels = static_cast<int>(to.rows()),
+                                   .relu = relu,
+                                   .image = image.data<T>(),
+                                   .weight = weight.data<T>(),
+                                   .bias = bias,
+                                   .result = result.mutable_data<T>()};
+  const bool wide = to[3] > 32;
+  const dim3 blocks(static_cast<unsigned>(in_tiles(product.pixels, tile_pixels)),
+                    static_cast<unsigned>(in_tiles(to[3], wide ? 64 : 32)));
+  launch(wide ? pixel_product_kernel<T, 8, gradient> : pixel_product_kernel<T, 4, gradient>, blocks, threads, 0,
+         compute_stream(), product);
 }
 
 void forward(const Conv2dForward& call) {
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      PixelProduct<T> product = product_of<T>(call.sizes, call.x, call.weight, call.y);
-      if (call.bias.defined()) product.bias = call.bias.data<T>();
-      product.relu = call.relu;
-      multiply<false>(product);
-    }
+  for_16_bits(call.x.dtype(), [&]<class T>() {
+    multiply<false, T>(call.sizes, call.x, call.weight, call.y, call.relu,
+                       call.bias.defined() ? call.bias.data<T>() : nullptr);
   });
 }
 
 template <class T>
 void sum_weights(const Conv2dBackward& call, const PixelParts& parts, float* partials) {
   const Conv2dSizes& s = call.sizes;
-  const WeightProduct<T> product = {.x = call.x.data<T>(),
-                                    .dy = call.dy.data<T>(),
-                                    .H = static_cast<int>(s.H),
-                                    .W = static_cast<int>(s.W),
-                                    .C = static_cast<int>(s.C),
-                                    .OC = static_cast<int>(s.OC),
+  const WeightProduct<T> product = {.s = conv_sizes(s),
                                     .rows = Divisor(s.OH),
                                     .columns = Divisor(s.OW),
                                     .pixels = static_cast<int>(s.N * s.OH * s.OW),
                                     .per_part = static_cast<int>(parts.per_part),
-                                    .KW = static_cast<int>(s.KW),
-                                    .taps = static_cast<int>(s.KH * s.KW),
-                                    .stride = static_cast<int>(s.stride),
-                                    .padding = static_cast<int>(s.padding),
+                                    .x = call.x.data<T>(),
+                                    .dy = call.dy.data<T>(),
                                     .partials = partials};
-  const auto blocks = static_cast<unsigned>(parts.count);
-  const auto rows = static_cast<unsigned>(in_tiles(s.K() / mma_depth + 1, block_pieces));
-  if (s.OC > 32) {
-    launch(weight_product_kernel<T, 8>, dim3(blocks, rows, static_cast<unsigned>(in_tiles(s.OC, 64))), threads, 0,
-           compute_stream(), product);
-  } else {
-    launch(weight_product_kernel<T, 4>, dim3(blocks, rows), threads, 0, compute_stream(), product);
-  }
+  const bool wide = s.OC > 32;
+  const dim3 blocks(static_cast<unsigned>(parts.count),
+                    static_cast<unsigned>(in_tiles(s.K() / mma_depth + 1, block_pieces)),
+                    static_cast<unsigned>(in_tiles(s.OC, wide ? 64 : 32)));
+  launch(wide ? weight_product_kernel<T, 8> : weight_product_kernel<T, 4>, blocks, threads, 0, compute_stream(),
+         product);
 }
 
 void backward(const Conv2dBackward& call, Tensor& workspace) {
@@ -360,11 +333,9 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
   const PixelParts parts(s);
   const bool wants_weight = call.dweight.defined() || call.dbias.defined();
   float* partials = parts.count ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      if (call.dx.defined()) multiply<true>(product_of<T>(s, call.dy, call.weight, call.dx));
-      if (wants_weight) sum_weights<T>(call, parts, partials);
-    }
+  for_16_bits(call.x.dtype(), [&]<class T>() {
+    if (call.dx.defined()) multiply<true, T>(s, call.dy, call.weight, call.dx);
+    if (wants_weight) sum_weights<T>(call, parts, partials);
   });
   add_partials(call, workspace, parts.count);
 }

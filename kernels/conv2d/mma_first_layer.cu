@@ -17,8 +17,6 @@
 
 #include "kernels/conv2d/first_layer.cuh"
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"
-#include "kernels/conv2d_pool_relu/pooled.cuh"
-#include "kernels/cuda/mma.cuh"
 
 namespace hs {
 namespace {
@@ -70,7 +68,7 @@ __device__ __forceinline__ uint32_t both(T low, T high) {
   return low.bits | static_cast<uint32_t>(high.bits) << 16;
 }
 
-// tiles: of 8 output channels, that a warp computes. `winner` and `relu` as in direct.cu.
+// tiles: of 8 output channels, that a warp computes.
 template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     first_layer_forward_kernel(Previous previous, FirstLayerSizes s, bool relu, const T* x, const T* weight,
@@ -201,7 +199,6 @@ struct DyShare {
   }
 };
 
-// partials (gridDim.x, 9 * C + 1, OC). A block sums the gradients first to first + per_block - 1.
 template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     first_layer_weight_gradient_kernel(Previous previous, FirstLayerSizes s, int per_block, const T* x,
@@ -289,91 +286,39 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-template <class Call>
-bool supports(const Call& call) {
-  const Conv2dSizes& s = call.sizes;
-  if (!is_first_layer(call) || call.x.dtype() == DType::f32 || s.OC % 16 != 0) return false;
-  if (pools<Call> && s.padding > 0) return false;  // else no field of a whole window reaches beyond the image
-  return are_aligned(call.tensors()) && s.N * s.H * s.W * s.C <= most_indices;
-}
-
-// Calls body.operator()<T, C, tiles>() for the call's type and sizes.
-template <class Call, class Body>
-void for_kernel(const Call& call, const Body& body) {
-  const Conv2dSizes& s = call.sizes;
-  const auto with_channels = [&]<class T, int C>() {
-    s.OC % 32 == 0 ? body.template operator()<T, C, 4>() : body.template operator()<T, C, 2>();
-  };
-  const auto with_type = [&]<class T>() {
-    s.C == 1 ? with_channels.template operator()<T, 1>() : with_channels.template operator()<T, 3>();
-  };
-  call.x.dtype() == DType::f16 ? with_type.template operator()<Half>() : with_type.template operator()<BFloat16>();
-}
-
-unsigned channel_blocks(const Conv2dSizes& s, int tiles) { return static_cast<unsigned>(s.OC / (8 * tiles)); }
-
-template <class Call>
-void forward(const Call& call) {
-  constexpr int64_t most_blocks = 4096;
-  constexpr bool pooled = pools<Call>;
-  const FirstLayerSizes sizes = FirstLayerSizes::windows(call.sizes, pooled);
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>((sizes.count + warps * 8 - 1) / (warps * 8), most_blocks));
-  for_kernel(call, [&]<class T, int C, int tiles>() {
-    launch(first_layer_forward_kernel<T, C, tiles, pooled>, dim3(blocks, channel_blocks(call.sizes, tiles)),
-           block_threads, 0, compute_stream(), sizes, has_relu(call), call.x.template data<T>(),
-           call.weight.template data<T>(), call.bias.defined() ? call.bias.template data<T>() : nullptr,
-           call.y.template mutable_data<T>(), winner_of(call));
-  });
-}
-
 // About four blocks for each multiprocessor of an H100.
-template <class Call>
-FirstLayerParts parts_of(const Call& call) {
-  constexpr int64_t turn = turn_chunks / 4 / (pools<Call> ? 4 : 1);  // of a warp: windows or pixels of 32 channels
-  return {call.sizes, pools<Call>, 512, 2 * warps * turn};
-}
+struct MmaWay {
+  static constexpr int windows = warps * 8, rank = 20;
+  static constexpr int64_t most_parts = 512;
+  static int64_t least_of_part(bool pooled) {
+    return 2 * warps * turn_chunks / 4 / (pooled ? 4 : 1);  // two turns of a warp: windows or pixels of 32 channels
+  }
+  static int64_t channels(const Conv2dSizes& s) { return s.OC % 32 == 0 ? 32 : 16; }
+  template <class Call>
+  static bool supports(const Call& call) {
+    const Conv2dSizes& s = call.sizes;
+    if (!is_first_layer(call) || call.x.dtype() == DType::f32 || s.OC % 16 != 0) return false;
+    if (pools<Call> && s.padding > 0) return false;  // else no field of a whole window reaches beyond the image
+    return are_aligned(call.tensors()) && s.N * s.H * s.W * s.C <= most_indices;
+  }
+  template <class Body>
+  static void for_type(DType dtype, const Body& body) {
+    for_16_bits(dtype, body);
+  }
+  template <class T, bool pooled>
+  static FirstLayerKernels<T, pooled> kernels(const Conv2dSizes& s) {
+    const auto with = [&]<int C, int tiles>() -> FirstLayerKernels<T, pooled> {
+      return {first_layer_forward_kernel<T, C, tiles, pooled>, first_layer_weight_gradient_kernel<T, C, tiles, pooled>};
+    };
+    if (s.C == 1) return channels(s) == 32 ? with.template operator()<1, 4>() : with.template operator()<1, 2>();
+    return channels(s) == 32 ? with.template operator()<3, 4>() : with.template operator()<3, 2>();
+  }
+};
 
-template <class Call>
-void backward(const Call& call, Tensor& workspace) {
-  constexpr bool pooled = pools<Call>;
-  const Conv2dSizes& s = call.sizes;
-  const FirstLayerParts parts = parts_of(call);
-  const bool wants_weight = call.dweight.defined() || call.dbias.defined();
-  float* partials = parts.blocks ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  for_kernel(call, [&]<class T, int C, int tiles>() {
-    const auto gradients = gradients_of<T>(call);
-    if (call.dx.defined()) {
-      gather_input_gradient(s, gradients, call.weight.template data<T>(), call.dx.template mutable_data<T>());
-    }
-    if (!wants_weight) return;
-    launch(first_layer_weight_gradient_kernel<T, C, tiles, pooled>,
-           dim3(static_cast<unsigned>(parts.blocks), channel_blocks(s, tiles)), block_threads, 0, compute_stream(),
-           FirstLayerSizes::gradients(s, pooled), static_cast<int>(parts.per_block), call.x.template data<T>(),
-           gradients, partials);
-  });
-  add_partials(call, workspace, parts.blocks);
-}
-
-template <class Call>
-int64_t workspace_of(const Call& call) {
-  return parts_of(call).bytes;
-}
-
-REGISTER_KERNEL(conv2d_forward, cuda, "mma_first_layer",
-                {.run = forward<Conv2dForward>, .supported = supports<Conv2dForward>, .rank = 20});
-REGISTER_KERNEL(conv2d_backward, cuda, "mma_first_layer",
-                {.run = backward<Conv2dBackward>,
-                 .supported = supports<Conv2dBackward>,
-                 .workspace = workspace_of<Conv2dBackward>,
-                 .rank = 20});
-REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "mma_first_layer",
-                {.run = forward<Conv2dPoolReluForward>, .supported = supports<Conv2dPoolReluForward>, .rank = 20});
-REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma_first_layer",
-                {.run = backward<Conv2dPoolReluBackward>,
-                 .supported = supports<Conv2dPoolReluBackward>,
-                 .workspace = workspace_of<Conv2dPoolReluBackward>,
-                 .rank = 20});
+REGISTER_KERNEL(conv2d_forward, cuda, "mma_first_layer", {forward_by<MmaWay, Conv2dForward>});
+REGISTER_KERNEL(conv2d_backward, cuda, "mma_first_layer", {backward_by<MmaWay, Conv2dBackward>});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "mma_first_layer", {forward_by<MmaWay, Conv2dPoolReluForward>});
+REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma_first_layer", {backward_by<MmaWay, Conv2dPoolReluBackward>});
 
 }  // namespace
 }  // namespace hs

@@ -16,9 +16,7 @@
 // .cu files only.
 #pragma once
 
-#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/conv2d_pool_relu/pooled.cuh"
-#include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/shared.cuh"
 #include "kernels/dropout/dropout.cuh"
@@ -40,21 +38,6 @@ __device__ __forceinline__ int chunk_place(int row, int part) {
   const auto r = static_cast<uint32_t>(row);
   return static_cast<int>((r * chunks + (part ^ r / (8 / chunks) % chunks)) * chunk);
 }
-
-// As the kernels use them. PH and PW: pooled.
-struct PooledSizes {
-  explicit PooledSizes(const Conv2dSizes& s)
-      : H(static_cast<int>(s.H)),
-        W(static_cast<int>(s.W)),
-        C(static_cast<int>(s.C)),
-        OC(static_cast<int>(s.OC)),
-        KH(static_cast<int>(s.KH)),
-        KW(static_cast<int>(s.KW)),
-        padding(static_cast<int>(s.padding)),
-        PH(static_cast<int>(s.OH / 2)),
-        PW(static_cast<int>(s.OW / 2)) {}
-  int H, W, C, OC, KH, KW, padding, PH, PW;
-};
 
 // An image is processed in bands of at most `rows` rows, as equal as possible. 0: not even one row fits.
 struct Bands {
@@ -115,13 +98,13 @@ struct ImageGroups {
 };
 
 // Forward and backward both, so that what one of them keeps suits the other.
-inline bool mma_supports(const Conv2dSizes& s, CallTensors tensors) {
-  const DType dtype = tensors.front()->dtype();
+template <class Call>
+bool mma_supports(const Call& call) {
+  const Conv2dSizes& s = call.sizes;
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
   const bool small = s.H * s.W * std::max(s.C, s.OC) <= most_indices && s.KH * s.KW <= most_taps &&
                      s.KH * s.KW * 32 >= tile_oc && s.padding < most_indices / 2 && s.OH >= 2 && s.OW >= 2;
-  if (!(dtype == DType::f16 || dtype == DType::bf16) || s.stride != 1 || !channels || !small) return false;
-  if (!are_aligned(tensors)) return false;
+  if (!is_16_bit(call.x) || s.stride != 1 || !channels || !small || !are_aligned(call.tensors())) return false;
   const Bands bands[] = {forward_bands(s), input_gradient_bands(s), weight_gradient_bands(s)};
   return std::all_of(std::begin(bands), std::end(bands),
                      [&](const Bands& b) { return b.rows > 0 && s.N * b.count <= most_indices; });
@@ -138,7 +121,7 @@ struct ImageTile {
 // Starts copying; (h0, w0): the tile's corner in the image, possibly in the padding, which becomes zeros. So do
 // channels beyond the image's.
 template <class T>
-__device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile& tile, const PooledSizes& s,
+__device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile& tile, const ConvSizes& s,
                                            const T* image, int h0, int w0, int c0) {
   const uint32_t count = tile.rows * tile.columns.divisor() * tile.chunks.divisor();
   for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
@@ -157,7 +140,7 @@ __device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile&
 // that won, zeros for the others, and for all if the image has no such window. dy and winner: of one image.
 // store(place, values): by value, because of a reference nvcc stores each by itself.
 template <class T, class Store>
-__device__ __forceinline__ void store_window(const PooledSizes& s, const T* dy, const uint8_t* winner, float factor,
+__device__ __forceinline__ void store_window(const ConvSizes& s, const T* dy, const uint8_t* winner, float factor,
                                              int ph, int pw, int oc, const Store& store) {
   const bool exists = ph >= 0 && ph < s.PH && pw >= 0 && pw < s.PW && oc < s.OC;
   const int at = exists ? (ph * s.PW + pw) * s.OC + oc : 0, first = exists ? 0 : closed + 1;

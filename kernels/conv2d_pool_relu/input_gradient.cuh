@@ -7,28 +7,38 @@
 // .cu files only.
 #pragma once
 
-#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/conv2d_pool_relu/pooled.cuh"
 #include "kernels/dropout/dropout.cuh"
 
 namespace hs::cuda {
 
-// As kernels of 32-bit indices use them.
-struct ConvSizes {
-  explicit ConvSizes(const Conv2dSizes& s)
-      : H(s.H),
-        W(s.W),
-        C(s.C),
-        stride(s.stride),
-        OC(static_cast<int>(s.OC)),
-        KH(static_cast<int>(s.KH)),
-        KW(static_cast<int>(s.KW)),
-        padding(static_cast<int>(s.padding)),
-        OH(static_cast<int>(s.OH)),
-        OW(static_cast<int>(s.OW)) {}
-  Divisor H, W, C, stride;
-  int OC, KH, KW, padding, OH, OW;
+// They are divided by, so none is 0.
+struct GatherSizes : ConvSizes {
+  explicit GatherSizes(const Conv2dSizes& s)
+      : ConvSizes(conv_sizes(s)), by_H(s.H), by_W(s.W), by_C(s.C), by_stride(stride) {}
+  Divisor by_H, by_W, by_C, by_stride;
 };
+
+// Calls body(image, oh, ow, tap) for the pixels of the convolution that `pixel` of x was multiplied into, in the order
+// of the kernel's taps.
+template <class Body>
+__device__ __forceinline__ void for_outputs(const GatherSizes& s, uint32_t pixel, const Body& body) {
+  const auto [line, w] = s.by_W.divide(pixel);
+  const auto [n, h] = s.by_H.divide(line);
+  for (int kh = 0; kh < s.KH; ++kh) {
+    const int from_h = static_cast<int>(h) + s.padding - kh;
+    if (from_h < 0) break;  // and so are those of the taps behind
+    const auto [oh, beside_h] = s.by_stride.divide(static_cast<uint32_t>(from_h));
+    if (beside_h != 0 || static_cast<int>(oh) >= s.OH) continue;
+    for (int kw = 0; kw < s.KW; ++kw) {
+      const int from_w = static_cast<int>(w) + s.padding - kw;
+      if (from_w < 0) break;
+      const auto [ow, beside_w] = s.by_stride.divide(static_cast<uint32_t>(from_w));
+      if (beside_w != 0 || static_cast<int>(ow) >= s.OW) continue;
+      body(n, static_cast<int>(oh), static_cast<int>(ow), kh * s.KW + kw);
+    }
+  }
+}
 
 // What is known of the gradient of the convolution. mask: `winner` (u8) if pooled, otherwise y after ReLU, or nullptr.
 template <class T, bool pooled>
@@ -41,9 +51,8 @@ struct PixelGradients {
   // Of pixel (oh, ow) of image n, channel oc.
   __device__ __forceinline__ float at(const ConvSizes& s, uint32_t n, int oh, int ow, int oc) const {
     if constexpr (pooled) {
-      const int PH = s.OH / 2, PW = s.OW / 2;
-      if (oh >= 2 * PH || ow >= 2 * PW) return 0;  // in no window
-      const int64_t i = ((int64_t{n} * PH + oh / 2) * PW + ow / 2) * s.OC + oc;
+      if (oh >= 2 * s.PH || ow >= 2 * s.PW) return 0;  // in no window
+      const int64_t i = ((int64_t{n} * s.PH + oh / 2) * s.PW + ow / 2) * s.OC + oc;
       return mask[i] == oh % 2 * 2 + ow % 2 ? to_f32(scaled(dy[i], factor)) : 0.0f;
     } else {
       const int64_t i = ((int64_t{n} * s.OH + oh) * s.OW + ow) * s.OC + oc;
@@ -53,31 +62,19 @@ struct PixelGradients {
 };
 
 template <class T, bool pooled>
-__global__ void input_gradient_kernel(Previous previous, ConvSizes s, uint32_t count,
+__global__ void input_gradient_kernel(Previous previous, GatherSizes s, uint32_t count,
                                       PixelGradients<T, pooled> gradients, const T* weight, T* dx) {
   previous.wait();
   for (uint32_t i = global_thread32(); i < count; i += global_threads32()) {
-    const auto [pixel, c] = s.C.divide(i);
-    const auto [line, w] = s.W.divide(pixel);
-    const auto [n, h] = s.H.divide(line);
+    const auto [pixel, c] = s.by_C.divide(i);
     float sum = 0;
-    for (int kh = 0; kh < s.KH; ++kh) {
-      const int from_h = static_cast<int>(h) + s.padding - kh;
-      if (from_h < 0) break;  // and so are those of the taps behind
-      const auto [oh, beside_h] = s.stride.divide(static_cast<uint32_t>(from_h));
-      if (beside_h != 0 || static_cast<int>(oh) >= s.OH) continue;
-      for (int kw = 0; kw < s.KW; ++kw) {
-        const int from_w = static_cast<int>(w) + s.padding - kw;
-        if (from_w < 0) break;
-        const auto [ow, beside_w] = s.stride.divide(static_cast<uint32_t>(from_w));
-        if (beside_w != 0 || static_cast<int>(ow) >= s.OW) continue;
-        const T* row = weight + (int64_t{kh * s.KW + kw} * s.C.divisor() + c) * s.OC;
-        for (int oc = 0; oc < s.OC; ++oc) {
-          const float g = gradients.at(s, n, static_cast<int>(oh), static_cast<int>(ow), oc);
-          if (g != 0) sum += g * to_f32(row[oc]);
-        }
+    for_outputs(s, pixel, [&, channel = c](uint32_t n, int oh, int ow, int tap) {
+      const T* row = weight + (int64_t{tap} * s.C + channel) * s.OC;
+      for (int oc = 0; oc < s.OC; ++oc) {
+        const float g = gradients.at(s, n, oh, ow, oc);
+        if (g != 0) sum += g * to_f32(row[oc]);
       }
-    }
+    });
     dx[i] = from_f32<T>(sum);
   }
 }
@@ -100,7 +97,7 @@ void gather_input_gradient(const Conv2dSizes& s, PixelGradients<T, pooled> gradi
     part.dy += n * outputs;
     if (part.mask) part.mask += n * outputs;
     launch(input_gradient_kernel<T, pooled>, blocks_for(images * image), block_threads, 0, compute_stream(),
-           ConvSizes(s), static_cast<uint32_t>(images * image), part, weight, dx + n * image);
+           GatherSizes(s), static_cast<uint32_t>(images * image), part, weight, dx + n * image);
   });
 }
 

@@ -21,7 +21,7 @@ using namespace cuda;
 
 template <class T>
 struct ForwardProblem {
-  PooledSizes s;
+  ConvSizes s;
   ImageTile tile;
   Divisor window_columns;
   int band, bands;  // rows of windows, and how many bands an image has
@@ -38,7 +38,7 @@ __device__ __forceinline__ int weight_place(int c, int part) { return c * tile_o
 template <class T>
 __global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(Previous previous, ForwardProblem<T> p) {
   previous.wait();
-  const PooledSizes& s = p.s;
+  const ConvSizes& s = p.s;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, oc0 = blockIdx.y * tile_oc;
   const int n = blockIdx.x / p.bands, ph0 = blockIdx.x % p.bands * p.band;
   const int windows = min(p.band, s.PH - ph0) * s.PW;
@@ -139,36 +139,31 @@ void forward_mma(const Conv2dPoolReluForward& call) {
   const Bands bands = forward_bands(s);
   const auto columns = s.OW / 2 * 2 + s.KW - 1, half = (columns + 1) / 2;
   const auto warps = (bands.rows * (s.OW / 2) + 7) / 8;
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      const ForwardProblem<T> problem = {.s = PooledSizes(s),
-                                         .tile = {.chunks = Divisor(s.C / chunk),
-                                                  .columns = Divisor(columns),
-                                                  .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
-                                                  .row_pixels = static_cast<int>(2 * half),
-                                                  .pitch = static_cast<int>(pitch_of(s.C)),
-                                                  .odd = static_cast<int>(half)},
-                                         .window_columns = Divisor(s.OW / 2),
-                                         .band = static_cast<int>(bands.rows),
-                                         .bands = static_cast<int>(bands.count),
-                                         .x = call.x.data<T>(),
-                                         .weight = call.weight.data<T>(),
-                                         .bias = call.bias.defined() ? call.bias.data<T>() : nullptr,
-                                         .y = call.y.mutable_data<T>(),
-                                         .winner = call.winner.mutable_data<uint8_t>(),
-                                         .dropped = DropoutMasker(call.dropped ? *call.dropped : DropoutRule())};
-      const dim3 grid(static_cast<unsigned>(s.N * bands.count), static_cast<unsigned>((s.OC + tile_oc - 1) / tile_oc));
-      launch(pooled_mma_forward_kernel<T>, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(bands.bytes),
-             compute_stream(), problem);
-    }
+  for_16_bits(call.x.dtype(), [&]<class T>() {
+    const ForwardProblem<T> problem = {.s = conv_sizes(s),
+                                       .tile = {.chunks = Divisor(s.C / chunk),
+                                                .columns = Divisor(columns),
+                                                .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
+                                                .row_pixels = static_cast<int>(2 * half),
+                                                .pitch = static_cast<int>(pitch_of(s.C)),
+                                                .odd = static_cast<int>(half)},
+                                       .window_columns = Divisor(s.OW / 2),
+                                       .band = static_cast<int>(bands.rows),
+                                       .bands = static_cast<int>(bands.count),
+                                       .x = call.x.data<T>(),
+                                       .weight = call.weight.data<T>(),
+                                       .bias = call.bias.defined() ? call.bias.data<T>() : nullptr,
+                                       .y = call.y.mutable_data<T>(),
+                                       .winner = call.winner.mutable_data<uint8_t>(),
+                                       .dropped = DropoutMasker(call.dropped ? *call.dropped : DropoutRule())};
+    const dim3 grid(static_cast<unsigned>(s.N * bands.count), static_cast<unsigned>((s.OC + tile_oc - 1) / tile_oc));
+    launch(pooled_mma_forward_kernel<T>, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(bands.bytes),
+           compute_stream(), problem);
   });
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "mma",
-                {.run = forward_mma,
-                 .supported =
-                     [](const Conv2dPoolReluForward& call) { return mma_supports(call.sizes, call.tensors()); },
-                 .rank = 20});
+                {.run = forward_mma, .supported = mma_supports<Conv2dPoolReluForward>, .rank = 20});
 
 }  // namespace
 }  // namespace hs

@@ -24,7 +24,7 @@ using namespace cuda;
 
 template <class T>
 struct InputProblem {
-  PooledSizes s;
+  ConvSizes s;
   Divisor W, columns, window_columns, chunks;  // of x; of `dense`, in pixels and windows; of a pixel of `dense`
   int band, bands, pitch, warps;
   int blocks;  // of a tile of channels: N * bands
@@ -38,7 +38,7 @@ struct InputProblem {
 // Threads beyond p.warps help to copy.
 template <class T>
 __device__ __forceinline__ void input_gradient_block(const InputProblem<T>& p, int block) {
-  const PooledSizes& s = p.s;
+  const ConvSizes& s = p.s;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, c0 = block / p.blocks * tile_c;
   const int n = block % p.blocks / p.bands, h0 = block % p.blocks % p.bands * p.band;
   const int pixels = min(p.band, s.H - h0) * s.W, columns = p.columns.divisor();
@@ -135,7 +135,7 @@ static_assert(weight_threads >= most_taps * 32);
 
 template <class T>
 struct WeightProblem {
-  PooledSizes s;
+  ConvSizes s;
   ImageTile tile;
   Divisor columns;  // of `dense`, which has only pixels of windows
   int band, dense_pixels;
@@ -153,7 +153,7 @@ struct WeightProblem {
 template <class T>
 __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p, int block) {
   constexpr int parts = tile_oc / chunk;
-  const PooledSizes& s = p.s;
+  const ConvSizes& s = p.s;
   const int thread = threadIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int group = block % p.groups, c_tile = block / p.groups % p.c_tiles;
   const int c0 = c_tile * tile_c, oc0 = block / p.groups / p.c_tiles * tile_oc;
@@ -260,7 +260,7 @@ template <class T>
 InputProblem<T> input_problem(const Conv2dPoolReluBackward& call) {
   const Conv2dSizes& s = call.sizes;
   const Bands bands = input_gradient_bands(s);
-  return {.s = PooledSizes(s),
+  return {.s = conv_sizes(s),
           .W = Divisor(s.W),
           .columns = Divisor(s.W + s.KW - 1),
           .window_columns = Divisor(((s.padding + s.KW - 1) % 2 + s.W + s.KW) / 2),
@@ -283,7 +283,7 @@ WeightProblem<T> weight_problem(const Conv2dPoolReluBackward& call, float* parti
   const Bands bands = weight_gradient_bands(s);
   const ImageGroups groups(s);
   const int64_t columns = s.OW / 2 * 2 + s.KW - 1;
-  return {.s = PooledSizes(s),
+  return {.s = conv_sizes(s),
           .tile = {.chunks = Divisor(tile_c / chunk),
                    .columns = Divisor(columns),
                    .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
@@ -313,29 +313,26 @@ void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const ImageGroups groups(s);
   const bool wants_input = call.dx.defined(), wants_weight = call.dweight.defined() || call.dbias.defined();
   float* partials = groups.count ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      const auto input = input_problem<T>(call);
-      const auto weight = weight_problem<T>(call, partials);
-      const auto input_blocks = static_cast<unsigned>(input.blocks * tiles(s.C, tile_c));
-      const auto weight_blocks = static_cast<unsigned>(groups.count * weight.c_tiles * tiles(s.OC, tile_oc));
-      const auto input_warps = static_cast<unsigned>(input.warps);
-      const auto weight_warps = static_cast<unsigned>(std::max<int64_t>(s.KH * s.KW, tile_oc / 8));
-      const auto input_bytes = static_cast<size_t>(input_gradient_bands(s).bytes);
-      const auto weight_bytes = static_cast<size_t>(weight_gradient_bands(s).bytes);
-      if (wants_input && wants_weight && input_blocks + weight_blocks <= blocks_at_once) {
-        launch(pooled_mma_gradients_kernel<T>, input_blocks + weight_blocks, std::max(input_warps, weight_warps) * 32,
-               std::max(input_bytes, weight_bytes), compute_stream(), input, weight, static_cast<int>(weight_blocks));
-        return;
-      }
-      if (wants_input) {
-        launch(pooled_mma_input_gradient_kernel<T>, input_blocks, input_warps * 32, input_bytes, compute_stream(),
-               input);
-      }
-      if (wants_weight) {
-        launch(pooled_mma_weight_gradient_kernel<T>, weight_blocks, weight_warps * 32, weight_bytes, compute_stream(),
-               weight);
-      }
+  for_16_bits(call.x.dtype(), [&]<class T>() {
+    const auto input = input_problem<T>(call);
+    const auto weight = weight_problem<T>(call, partials);
+    const auto input_blocks = static_cast<unsigned>(input.blocks * tiles(s.C, tile_c));
+    const auto weight_blocks = static_cast<unsigned>(groups.count * weight.c_tiles * tiles(s.OC, tile_oc));
+    const auto input_warps = static_cast<unsigned>(input.warps);
+    const auto weight_warps = static_cast<unsigned>(std::max<int64_t>(s.KH * s.KW, tile_oc / 8));
+    const auto input_bytes = static_cast<size_t>(input_gradient_bands(s).bytes);
+    const auto weight_bytes = static_cast<size_t>(weight_gradient_bands(s).bytes);
+    if (wants_input && wants_weight && input_blocks + weight_blocks <= blocks_at_once) {
+      launch(pooled_mma_gradients_kernel<T>, input_blocks + weight_blocks, std::max(input_warps, weight_warps) * 32,
+             std::max(input_bytes, weight_bytes), compute_stream(), input, weight, static_cast<int>(weight_blocks));
+      return;
+    }
+    if (wants_input) {
+      launch(pooled_mma_input_gradient_kernel<T>, input_blocks, input_warps * 32, input_bytes, compute_stream(), input);
+    }
+    if (wants_weight) {
+      launch(pooled_mma_weight_gradient_kernel<T>, weight_blocks, weight_warps * 32, weight_bytes, compute_stream(),
+             weight);
     }
   });
   add_partials(call, workspace, groups.count);
@@ -343,8 +340,7 @@ void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
 
 REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma",
                 {.run = backward_mma,
-                 .supported =
-                     [](const Conv2dPoolReluBackward& call) { return mma_supports(call.sizes, call.tensors()); },
+                 .supported = mma_supports<Conv2dPoolReluBackward>,
                  .workspace = [](const Conv2dPoolReluBackward& call) { return ImageGroups(call.sizes).bytes; },
                  .rank = 20});
 

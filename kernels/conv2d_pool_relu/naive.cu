@@ -18,15 +18,15 @@ using cuda::ConvSizes;
 template <class T>
 __global__ void naive_forward_kernel(ConvSizes s, uint32_t count, const T* x, const T* weight, const T* bias,
                                      cuda::DropoutMasker dropped, int64_t first, T* y, uint8_t* winner) {
-  const uint32_t OC = s.OC, PW = s.OW / 2, PH = s.OH / 2;
-  const int H = s.H.divisor(), W = s.W.divisor(), C = s.C.divisor(), stride = s.stride.divisor();
+  const uint32_t OC = s.OC, PW = s.PW, PH = s.PH;
+  const int H = s.H, W = s.W, C = s.C;
   for (uint32_t i = cuda::global_thread32(); i < count; i += cuda::global_threads32()) {
     const int oc = i % OC, pw = i / OC % PW, ph = i / OC / PW % PH;
     const T* image = x + int64_t{i / OC / PW / PH} * H * W * C;
     float best = 0;
     uint8_t where = 0;
     for (int place = 0; place < 4; ++place) {
-      const int h0 = (2 * ph + place / 2) * stride - s.padding, w0 = (2 * pw + place % 2) * stride - s.padding;
+      const int h0 = (2 * ph + place / 2) * s.stride - s.padding, w0 = (2 * pw + place % 2) * s.stride - s.padding;
       float sum = bias ? cuda::to_f32(bias[oc]) : 0.0f;
       for (int kh = max(0, -h0); kh < min(s.KH, H - h0); ++kh) {
         for (int kw = max(0, -w0); kw < min(s.KW, W - w0); ++kw) {
@@ -58,22 +58,21 @@ __global__ void naive_weight_gradient_kernel(ConvSizes s, int64_t N, int64_t siz
                                              Out* dbias) {
   const uint32_t i = cuda::global_thread32(), OC = s.OC;
   if (i >= size) return;
-  const int H = s.H.divisor(), W = s.W.divisor(), C = s.C.divisor(), stride = s.stride.divisor(), PW = s.OW / 2;
-  const int oc = i % OC, k = i / OC, c = k % C, kw = k / C % s.KW, kh = k / C / s.KW;
-  const int64_t windows = int64_t{s.OH / 2} * PW;
+  const int oc = i % OC, k = i / OC, c = k % s.C, kw = k / s.C % s.KW, kh = k / s.C / s.KW;
+  const int64_t windows = int64_t{s.PH} * s.PW;
   float sum = 0;
-  for (int64_t n = 0; n < N; ++n, x += int64_t{H} * W * C) {
+  for (int64_t n = 0; n < N; ++n, x += int64_t{s.H} * s.W * s.C) {
     for (int window = 0; window < windows; ++window) {
       const int64_t at = (n * windows + window) * s.OC + oc;
       const int place = winner[at];
       const float g = cuda::to_f32(cuda::scaled(dy[at], dy_factor));
       if (place == closed || g == 0) continue;
-      const int h = (window / PW * 2 + place / 2) * stride - s.padding + kh;
-      const int w = (window % PW * 2 + place % 2) * stride - s.padding + kw;
+      const int h = (window / s.PW * 2 + place / 2) * s.stride - s.padding + kh;
+      const int w = (window % s.PW * 2 + place % 2) * s.stride - s.padding + kw;
       if (kh == s.KH) {
         sum += g;
-      } else if (h >= 0 && h < H && w >= 0 && w < W) {
-        sum += g * cuda::to_f32(x[(h * W + w) * C + c]);
+      } else if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
+        sum += g * cuda::to_f32(x[(h * s.W + w) * s.C + c]);
       }
     }
   }
@@ -89,7 +88,7 @@ void forward_naive(const Conv2dPoolReluForward& call) {
     const int64_t pooled = (s.OH / 2) * (s.OW / 2) * s.OC, image = s.H * s.W * s.C;
     cuda::for_image_chunks(s, [&](int64_t n, int64_t images) {
       cuda::launch(naive_forward_kernel<T>, cuda::blocks_for(images * pooled), cuda::block_threads, 0,
-                   cuda::compute_stream(), ConvSizes(s), static_cast<uint32_t>(images * pooled),
+                   cuda::compute_stream(), cuda::conv_sizes(s), static_cast<uint32_t>(images * pooled),
                    call.x.data<T>() + n * image, call.weight.data<T>(),
                    call.bias.defined() ? call.bias.data<T>() : nullptr, dropped, n * pooled,
                    call.y.mutable_data<T>() + n * pooled, call.winner.mutable_data<uint8_t>() + n * pooled);
@@ -111,8 +110,8 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
       const int64_t size = (s.K() + 1) * s.OC;
       cuda::launch(naive_weight_gradient_kernel<T, Out>,
                    static_cast<unsigned>((size + cuda::block_threads - 1) / cuda::block_threads), cuda::block_threads,
-                   0, cuda::compute_stream(), ConvSizes(s), s.N, size, call.accumulate, call.x.data<T>(), dy, winner,
-                   call.dy_factor, call.dweight.defined() ? call.dweight.mutable_data<Out>() : nullptr,
+                   0, cuda::compute_stream(), cuda::conv_sizes(s), s.N, size, call.accumulate, call.x.data<T>(), dy,
+                   winner, call.dy_factor, call.dweight.defined() ? call.dweight.mutable_data<Out>() : nullptr,
                    call.dbias.defined() ? call.dbias.mutable_data<Out>() : nullptr);
     });
   });

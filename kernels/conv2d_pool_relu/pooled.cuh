@@ -1,4 +1,4 @@
-// What the kernels of conv2d_pool_relu on the GPU share about windows of 2 x 2 pixels. .cu files only.
+// What the kernels of conv2d and conv2d_pool_relu on the GPU share: sizes, and windows of 2 x 2 pixels. .cu files only.
 #pragma once
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
@@ -6,6 +6,17 @@
 #include "kernels/cuda/shared.cuh"
 
 namespace hs::cuda {
+
+// The sizes of a convolution as kernels of 32-bit indices use them. A larger stride than an image is as good as any.
+struct ConvSizes {
+  int H, W, C, OC, KH, KW, stride, padding, OH, OW;
+  int PH = OH / 2, PW = OW / 2;  // rows and columns of windows
+};
+inline ConvSizes conv_sizes(const Conv2dSizes& s) {
+  const auto cut = [](int64_t size) { return static_cast<int>(std::min(size, most_indices)); };
+  return {cut(s.H),  cut(s.W),      cut(s.C),       cut(s.OC), cut(s.KH),
+          cut(s.KW), cut(s.stride), cut(s.padding), cut(s.OH), cut(s.OW)};
+}
 
 // What relu(max_pool2d()) makes of a window: see `closed`.
 struct Pooled {

@@ -17,21 +17,19 @@
 
 namespace hs::cuda {
 
-inline bool is_float(const Tensor& x) {
-  return x.dtype() == DType::f32 || x.dtype() == DType::f16 || x.dtype() == DType::bf16;
-}
+inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16; }
+inline bool is_float(const Tensor& x) { return x.dtype() == DType::f32 || is_16_bit(x); }
 
-// Calls body.operator()<T>() with T = float, Half or BFloat16. REQUIRES: is_float for this dtype; variants say so in
+// Calls body.operator()<T>() with T = Half or BFloat16. REQUIRES: is_16_bit for this dtype; variants say so in
 // `supported`.
 template <class Body>
+void for_16_bits(DType dtype, const Body& body) {
+  dtype == DType::f16 ? body.template operator()<Half>() : body.template operator()<BFloat16>();
+}
+// The same with T = float, Half or BFloat16. REQUIRES: is_float for this dtype
+template <class Body>
 void for_float_type(DType dtype, const Body& body) {
-  if (dtype == DType::f16) {
-    body.template operator()<Half>();
-  } else if (dtype == DType::bf16) {
-    body.template operator()<BFloat16>();
-  } else {
-    body.template operator()<float>();
-  }
+  dtype == DType::f32 ? body.template operator()<float>() : for_16_bits(dtype, body);
 }
 
 // Whether they have one of these types both, or x is f32 and y has 16 bits.
