@@ -30,37 +30,21 @@ inline constexpr int64_t least_channels = 16;
 
 // One correlation: planes in, an image out.
 struct Plane {
-  int64_t H, W, C;         // of each plane; C is a multiple of 16
+  int64_t H, W, channels;  // of each plane
   int64_t KH, KW, stride;  // of the kernel
-  int64_t OH, OW;
-  int64_t OC, padded_oc;         // requested, and rounded up to a multiple of 16
-  int64_t planes_h, planes_w;    // how many the kernel reads
-  int64_t row_taps, other_taps;  // a kernel row has row_taps taps in each plane, and one more in the first other_taps
-  int64_t stored;                // pixels of all planes, and what a block of 32 positions may read behind them
-
-  Plane(int64_t rows, int64_t columns, int64_t channels, int64_t kernel_h, int64_t kernel_w, int64_t kernel_stride,
-        int64_t out_h, int64_t out_w, int64_t out_channels)
-      : H(rows),
-        W(columns),
-        C(round_up(channels, 16)),
-        KH(kernel_h),
-        KW(kernel_w),
-        stride(kernel_stride),
-        OH(out_h),
-        OW(out_w),
-        OC(out_channels),
-        padded_oc(round_up(out_channels, 16)),
-        planes_h(std::min(stride, KH)),
-        planes_w(std::min(stride, KW)),
-        row_taps(KW / stride),
-        other_taps(KW % stride) {
-    const int64_t last_plane = (planes_h * planes_w - 1) * H * W;
-    const int64_t last_tap = last_plane + (KH - planes_h) / stride * W + (KW - planes_w) / stride;
-    // A block may begin at the last position, and a run end in the pixel behind its last tap.
-    stored = round_up(std::max(pixels(), positions() + 31 + last_tap + 1), 32);
-  }
+  int64_t OH, OW, OC;
+  int64_t C = round_up(channels, 16), padded_oc = round_up(OC, 16);          // as stored
+  int64_t planes_h = std::min(stride, KH), planes_w = std::min(stride, KW);  // how many the kernel reads
+  // A kernel row has row_taps taps in each plane, and one more in the first other_taps.
+  int64_t row_taps = KW / stride, other_taps = KW % stride;
+  // Pixels of all planes, and what a block of 32 positions may read behind them: it may begin at the last position, and
+  // a run end in the pixel behind its last tap.
+  int64_t stored = round_up(std::max(pixels(), positions() + 31 + last_tap() + 1), 32);
 
   int64_t pixels() const { return planes_h * planes_w * H * W; }
+  int64_t last_tap() const {  // from a position, in pixels
+    return (planes_h * planes_w - 1) * H * W + (KH - planes_h) / stride * W + (KW - planes_w) / stride;
+  }
   int64_t taps() const { return KH * KW; }
   int64_t taps_in(int64_t j) const { return row_taps + (j < other_taps); }  // of a kernel row in plane (i, j)
   int64_t run(int64_t j) const { return taps_in(j) * C; }                   // values of one

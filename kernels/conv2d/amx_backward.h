@@ -12,29 +12,12 @@
 
 namespace hs::amx {
 
-// Of the rows (or columns) of x, those with the same remainder: h = stride * (first + i) + remainder - padding. Row i
-// gets dy[first + i - a] through tap remainder + stride * a, for a below `taps`. Only rows that a tap reaches.
-struct Phase {
-  int64_t first, taps, pixel, count;  // pixel: h of the first row
-  Phase(int64_t remainder, int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
-      : first(std::max<int64_t>(padding - remainder + stride - 1, 0) / stride),
-        taps((kernel - 1 - remainder) / stride + 1),
-        pixel(stride * first + remainder - padding) {
-    const int64_t in_image = pixel < size ? (size - 1 - pixel) / stride + 1 : 0;
-    count = std::min(in_image, out + taps - 1 - first);
-  }
-};
-
-// Calls body(rows, columns, remainders) for the pixels of x with the same remainders, which the same taps reach: their
-// gradient is a correlation of dy with stride 1.
+// The phases of dx (groups.h) that a tap reaches. The gradient of each is a correlation of dy with stride 1.
 template <class Body>
-void for_phases(const Conv2dSizes& s, const Body& body) {
-  for (int64_t i = 0; i < std::min(s.stride, s.KH); ++i) {
-    for (int64_t j = 0; j < std::min(s.stride, s.KW); ++j) {
-      const Phase rows(i, s.H, s.OH, s.KH, s.stride, s.padding), columns(j, s.W, s.OW, s.KW, s.stride, s.padding);
-      if (rows.count > 0 && columns.count > 0) body(rows, columns, i, j);
-    }
-  }
+void for_reached(const Conv2dSizes& s, const Body& body) {
+  for_phases(s, [&](const Phase& rows, const Phase& columns) {
+    if (rows.reached > rows.begin && columns.reached > columns.begin) body(rows, columns);
+  });
 }
 
 // dy as the gradients read it: with a border of zeros if there is an input gradient.
@@ -42,12 +25,12 @@ struct GradientPlane {
   GradientPlane(const Conv2dSizes& s, bool needs_dx) : H(s.OH), W(s.OW), C(round_up(s.OC, 16)) {
     if (needs_dx) {
       int64_t reached = 0;
-      for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
-        top = std::max(top, rows.taps - 1 - rows.first);
-        left = std::max(left, columns.taps - 1 - columns.first);
-        H = std::max(H, rows.first + rows.count);
-        W = std::max(W, columns.first + columns.count);
-        reached += rows.count * columns.count;
+      for_reached(s, [&](const Phase& rows, const Phase& columns) {
+        top = std::max(top, rows.taps - 1 - rows.begin);
+        left = std::max(left, columns.taps - 1 - columns.begin);
+        H = std::max(H, rows.reached);
+        W = std::max(W, columns.reached);
+        reached += (rows.reached - rows.begin) * (columns.reached - columns.begin);
       });
       H += top, W += left;
       reaches_all = reached == s.H * s.W;
@@ -56,10 +39,10 @@ struct GradientPlane {
   }
   // The correlation of a phase, and its first pixel in this plane.
   Plane correlation(const Conv2dSizes& s, const Phase& rows, const Phase& columns) const {
-    return {H, W, s.OC, rows.taps, columns.taps, 1, rows.count, columns.count, s.C};
+    return {H, W, s.OC, rows.taps, columns.taps, 1, rows.reached - rows.begin, columns.reached - columns.begin, s.C};
   }
   int64_t begin(const Phase& rows, const Phase& columns) const {
-    return ((top + rows.first - (rows.taps - 1)) * W + left + columns.first - (columns.taps - 1)) * C;
+    return ((top + rows.begin - (rows.taps - 1)) * W + left + columns.begin - (columns.taps - 1)) * C;
   }
 
   int64_t first() const { return (top * W + left) * C; }  // element of the first pixel of dy
@@ -74,14 +57,12 @@ struct GradientPlane {
 // pairs. Packed as for any correlation.
 inline int64_t turned_weights(const Conv2dSizes& s, const GradientPlane& g) {
   int64_t cells = 0;
-  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
-    cells += g.correlation(s, rows, columns).weights();
-  });
+  for_reached(s, [&](const Phase& rows, const Phase& columns) { cells += g.correlation(s, rows, columns).weights(); });
   return cells;
 }
 
 inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, const GradientPlane& g, Cell* packed) {
-  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t i, int64_t j) {
+  for_reached(s, [&](const Phase& rows, const Phase& columns) {
     const Plane p = g.correlation(s, rows, columns);
     for (int64_t a = rows.taps - 1; a >= 0; --a) {
       for (int64_t step = 0; step < p.steps_in(0); ++step, packed += 16 * p.padded_oc) {
@@ -91,7 +72,7 @@ inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, co
             const int64_t half = p.place(0, value) - step * tile_depth;
             if (half < 0 || half >= tile_depth) continue;
             const int64_t b = columns.taps - 1 - value / p.C, oc = value % p.C;
-            const int64_t tap = (i + a * s.stride) * s.KW + j + b * s.stride;
+            const int64_t tap = (rows.first + a * s.stride) * s.KW + columns.first + b * s.stride;
             for (int64_t k = c; k < std::min(c + 16, s.C); ++k) {
               std::copy_n(weight + (tap * s.C + k) * s.OC + oc, std::min<int64_t>(16, s.OC - oc), values[k - c] + half);
             }
@@ -219,7 +200,7 @@ template <class Tiles>
 void input_gradient(const Conv2dSizes& s, const GradientPlane& g, const BFloat16* dy, const Cell* weights,
                     const float* zeros, float* results, BFloat16* rounded, BFloat16* dx) {
   if (!g.reaches_all) std::fill_n(dx, s.H * s.W * s.C, BFloat16{0});
-  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
+  for_reached(s, [&](const Phase& rows, const Phase& columns) {
     const Plane p = g.correlation(s, rows, columns);
     correlate<Tiles>(p, dy + g.begin(rows, columns), weights, zeros, results, rounded,
                      {dx + (rows.pixel * s.W + columns.pixel) * s.C, s.stride * s.W * s.C, s.stride * s.C});

@@ -81,7 +81,7 @@ void forward_avx512_bf16(const Call& call, Tensor& workspace) {
   parallel(s.N, [&](int64_t n, int thread) {
     const BFloat16* image = images + n * image_size;
     if (s.padding > 0) {
-      copy_bordered(image, s.H, s.W * s.C, m.images[thread], m.row, s.padding * (m.row + s.C), m.images.size);
+      copy_padded(s, image, m.images[thread], m.images.size);
       image = m.images[thread];
     }
     forward_image(m, thread, image, out + n * result_size, winners ? winners + n * result_size : nullptr);

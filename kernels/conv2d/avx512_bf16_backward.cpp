@@ -221,7 +221,7 @@ void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
       const BFloat16* image = images + n * image_size;
       if (call.dweight.defined()) {
         if (s.padding > 0) {
-          copy_bordered(image, s.H, s.W * s.C, padded, m.row, s.padding * (m.row + s.C), m.image);
+          copy_padded(s, image, padded, m.image);
           image = padded;
         }
         add_dweights(m, g, image, dw);

@@ -1,8 +1,6 @@
 // Both gradients of a convolution whose dy has few zeros, such as a batch norm's: every element of dy is taken, where
 // direct_backward.cpp and avx512_bf16_backward.cpp list the nonzero ones, so that sums stay in registers.
-//   dx is a convolution of dy with the weights turned around, by the tiles of the forward pass. With a stride s the
-//   pixels of dx whose row and column have the same remainders by s see the same weights: s * s convolutions, one for
-//   each pair of remainders, with every s-th row and column of the kernel.
+//   dx is a convolution of dy with the weights turned around (groups.h), by the tiles of the forward pass.
 //   dweight sums over pixels: a tile of some output channels by vectors of taps, which lie side by side in the image.
 //   Each element of dy is broadcast to the vectors, and each vector serves all channels of the tile.
 // Internal to the variants "direct" and "avx512_bf16", which take this way if dy has few zeros. They differ in a cell
@@ -93,17 +91,6 @@ struct DenseTiles {
 template <class Element>
 constexpr int64_t per_cell = sizeof(Cell) / sizeof(Element);
 
-// The pixels of dx in one direction that see the kernel's elements first, first + stride, ... Pixel
-// stride * u + first - padding sees dy[u], dy[u - 1], ...: `taps` of them.
-struct Phase {
-  int64_t first, taps, begin, end;  // u = begin ... end - 1
-  Phase(int64_t first_, int64_t kernel, int64_t size, const Conv2dSizes& s) : first(first_) {
-    taps = first < kernel ? (kernel - first + s.stride - 1) / s.stride : 0;
-    begin = (s.padding - first + s.stride - 1) / s.stride;
-    end = (size - 1 + s.padding - first + s.stride) / s.stride;
-  }
-};
-
 template <class Element>
 struct DenseMemory : Parts {
   const Conv2dSizes& s;
@@ -145,37 +132,11 @@ const Element* sample_of(const T* dy, const T* y, int64_t count, Element* own) {
   return own;
 }
 
-// Rows of `count` elements to rows of `to_row`.
-template <class T, class Element>
-void copy_rows(const T* from, int64_t rows, int64_t count, Element* to, int64_t to_row) {
-  for (int64_t row = 0; row < rows; ++row) copy_elements(from + row * count, count, to + row * to_row);
-}
-
-// The same with zeros around them up to `size`. first: the first one's place
-template <class T, class Element>
-void copy_bordered(const T* from, int64_t rows, int64_t count, Element* to, int64_t to_row, int64_t first,
-                   int64_t size) {
-  std::fill_n(to, size, Element{});
-  copy_rows(from, rows, count, to + first, to_row);
-}
-
-// Calls body(rows, columns, their cells of weights, cells before them) for the phases of dx.
-template <class Element, class Body>
-void for_phases(const Conv2dSizes& s, int64_t padded_c, const Body& body) {
-  int64_t before = 0;
-  for (int64_t a = 0; a < s.stride; ++a) {
-    for (int64_t b = 0; b < s.stride; ++b) {
-      const Phase rows(a, s.KH, s.H, s), columns(b, s.KW, s.W, s);
-      body(rows, columns, before);
-      before += rows.taps * columns.taps * s.OC / per_cell<Element> * padded_c;
-    }
-  }
-}
-
 template <class T, class Element>
 void pack_turned_weights(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, const T* weight) {
   const Conv2dSizes& s = m.s;
-  for_phases<Element>(s, m.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
+  Cell* packed = m.weights;
+  for_phases(s, [&](const Phase& rows, const Phase& columns) {
     Element* to = m.turned;
     for (int64_t kh = rows.taps - 1; kh >= 0; --kh) {
       for (int64_t kw = columns.taps - 1; kw >= 0; --kw, to += s.OC * s.C) {
@@ -194,7 +155,8 @@ void pack_turned_weights(const DenseMemory<Element>& m, const DenseTiles<Element
     }
     Conv2dSizes phase = s;  // a forward pass from dy to dx
     phase.KH = rows.taps, phase.KW = columns.taps, phase.C = s.OC, phase.OC = s.C;
-    tiles.pack(phase, m.padded_c, m.turned, m.weights + before);
+    tiles.pack(phase, m.padded_c, m.turned, packed);
+    packed += phase.K() / per_cell<Element> * m.padded_c;
   });
 }
 
@@ -202,12 +164,11 @@ template <class T, class Element>
 void write_dx(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, const Element* plane, float* results,
               Ahead next, T* dx) {
   const Conv2dSizes& s = m.s;
-  for_phases<Element>(s, m.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
+  const Cell* weights = m.weights;
+  for_phases(s, [&](const Phase& rows, const Phase& columns) {
     const int64_t width = columns.end - columns.begin, pixels = (rows.end - rows.begin) * width;
     const int64_t to_row = s.stride * s.W * s.C, to_column = s.stride * s.C;
-    T* const to = dx + ((rows.begin * s.stride + rows.first - s.padding) * s.W + columns.begin * s.stride +
-                        columns.first - s.padding) *
-                           s.C;
+    T* const to = dx + (rows.pixel * s.W + columns.pixel) * s.C;
     if (rows.taps * columns.taps == 0) {  // a kernel smaller than the stride does not see these pixels
       for (int64_t i = 0; i < rows.end - rows.begin; ++i) {
         for (int64_t j = 0; j < width; ++j) std::fill_n(to + i * to_row + j * to_column, s.C, T{});
@@ -222,7 +183,7 @@ void write_dx(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, c
       const int vectors = static_cast<int>(channels / tiles.lanes);
       const int64_t tile_pixels = tiles.tile_pixels(vectors);
       const bool in_place = std::is_same_v<T, float> && valid == channels;
-      DxTile<Element> tile{{}, m.weights + before + first * cells, rows.taps, run, m.dy_row, {}};
+      DxTile<Element> tile{{}, weights + first * cells, rows.taps, run, m.dy_row, {}};
       for (int64_t pixel = 0, row = 0, column = 0; pixel < pixels; pixel += tile_pixels) {
         const int64_t count = std::min(tile_pixels, pixels - pixel);
         T* places[most_tile_pixels];
@@ -244,6 +205,7 @@ void write_dx(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, c
         }
       }
     }
+    weights += cells * m.padded_c;
   });
 }
 

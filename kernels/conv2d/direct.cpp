@@ -17,9 +17,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/conv2d/groups.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/cpu/elements.h"
-#include "kernels/cpu/parts.h"
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
@@ -147,7 +146,7 @@ template <class T, class Call>
 void forward_typed(const Call& call, Tensor& workspace) {
   using Tiles = TilesOf<Call>;
   const Conv2dSizes& s = call.sizes;
-  const ForwardMemory<Tiles> m{Parts(workspace), s, Padded(s), stores_16_bits<T>};
+  const ForwardMemory<Tiles> m{Parts(workspace), s, Padded{s}, stores_16_bits<T>};
   const int64_t result_size = m.pixels * s.OC;
   const T* images = call.x.template data<T>();
   T* out = call.y.template mutable_data<T>();
@@ -158,7 +157,7 @@ void forward_typed(const Call& call, Tensor& workspace) {
   parallel(s.N, [&](int64_t n, int thread) {
     const T* image = images + n * s.H * s.W * s.C;
     float* mine = m.images[thread];
-    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, m.p, image, mine);
+    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, image, mine, m.p.size);
     const auto run = [&](const float* padded, float* y) {
       forward_image(m, thread, padded, floor_of(call), y, winners ? winners + n * result_size : nullptr);
     };
@@ -178,7 +177,7 @@ void forward_direct(const Call& call, Tensor& workspace) {
 
 template <class Call>
 int64_t forward_workspace(const Call& call) {
-  return ForwardMemory<TilesOf<Call>>{Parts(), call.sizes, Padded(call.sizes), is_16_bit(call.x)}.bytes();
+  return ForwardMemory<TilesOf<Call>>{Parts(), call.sizes, Padded{call.sizes}, is_16_bit(call.x)}.bytes();
 }
 
 }  // namespace
@@ -189,18 +188,17 @@ int64_t forward_workspace(const Call& call) {
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {
+namespace {
 
-REGISTER_KERNEL(conv2d_forward, cpu, "direct",
-                {.run = HS_DISPATCHED(forward_direct<Conv2dForward>),
-                 .supported = takes_f32_or_16_bits,
-                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
-                 .rank = 10});
-REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",
-                {.run = HS_DISPATCHED(forward_direct<Conv2dPoolReluForward>),
-                 .supported = takes_f32_or_16_bits,
-                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
-                 .rank = 10});
+template <class Call>
+constexpr typename Kernel<Call>::Options direct = {.run = HS_DISPATCHED(forward_direct<Call>),
+                                                   .supported = takes_f32_or_16_bits,
+                                                   .workspace = HS_DISPATCHED(forward_workspace<Call>),
+                                                   .rank = 10};
+REGISTER_KERNEL(conv2d_forward, cpu, "direct", {direct<Conv2dForward>});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct", {direct<Conv2dPoolReluForward>});
 
+}  // namespace
 }  // namespace hs
 
 #endif

@@ -448,7 +448,7 @@ void backward_from(const Call& call, Tensor& workspace) {
       if (call.dweight.defined()) {
         const float* x = image;
         if (is_copied) {
-          copy_padded(s, m.p, images + n * image_size, image);
+          copy_padded(s, images + n * image_size, image, m.p.size);
         } else {
           x = reinterpret_cast<const float*>(images + n * image_size);
         }

@@ -493,20 +493,15 @@ int64_t workspace_of(const Conv2dBackward& call) {
   return std::max(HS_FOR_THIS_CPU(backward_workspace)(call), lists_workspace(call));
 }
 
-REGISTER_KERNEL(conv2d_forward, cpu, "winograd",
-                {.run = HS_DISPATCHED(forward_winograd<Conv2dForward>),
-                 .supported = fits<Conv2dForward>,
-                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
-                 .rank = 16,
-                 .pays = pays<Conv2dForward>,
-                 .error_growth = growth});
-REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "winograd",
-                {.run = HS_DISPATCHED(forward_winograd<Conv2dPoolReluForward>),
-                 .supported = fits<Conv2dPoolReluForward>,
-                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
-                 .rank = 16,
-                 .pays = pays<Conv2dPoolReluForward>,
-                 .error_growth = growth});
+template <class Call>
+constexpr typename Kernel<Call>::Options winograd = {.run = HS_DISPATCHED(forward_winograd<Call>),
+                                                     .supported = fits<Call>,
+                                                     .workspace = HS_DISPATCHED(forward_workspace<Call>),
+                                                     .rank = 16,
+                                                     .pays = pays<Call>,
+                                                     .error_growth = growth};
+REGISTER_KERNEL(conv2d_forward, cpu, "winograd", {winograd<Conv2dForward>});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "winograd", {winograd<Conv2dPoolReluForward>});
 REGISTER_KERNEL(conv2d_backward, cpu, "winograd",
                 {.run = backward,
                  .supported = fits<Conv2dBackward>,

@@ -77,7 +77,7 @@ inline Conv2dSizes covered(Conv2dSizes s) {
 
 inline int64_t pooled_backward_workspace(const Conv2dPoolReluBackward& call) {
   if (call.sizes.C == 1)
-    return one_channel::BackwardMemory{Parts(), call.sizes, one_channel::Image(call.sizes)}.bytes();
+    return one_channel::BackwardMemory{Parts(), call.sizes, one_channel::Image{call.sizes}}.bytes();
   return backward_size(covered(call.sizes), call.dx.defined());
 }
 
@@ -100,7 +100,7 @@ inline bool takes(const Conv2dPoolReluForward& call) {
   return takes_forward(call.x, call.sizes) || one_channel::takes_forward(call.x, call.sizes);
 }
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
-  if (call.sizes.C == 1) return one_channel::ForwardMemory{Parts(), one_channel::Image(call.sizes)}.bytes();
+  if (call.sizes.C == 1) return one_channel::ForwardMemory{Parts(), one_channel::Image{call.sizes}}.bytes();
   return PooledMemory{Parts(), call.sizes, input_plane(call.sizes)}.bytes();
 }
 

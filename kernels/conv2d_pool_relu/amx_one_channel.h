@@ -27,25 +27,14 @@ inline bool takes_backward(const Tensor& x, const Tensor& dx, const Conv2dSizes&
 }
 
 struct Image {
-  int64_t H, W;       // with its border
-  int64_t PH, PW;     // windows
-  int64_t positions;  // of a row: what windows cover, in whole blocks
-  int64_t padded_oc;
-  int64_t stored;  // elements: with zeros behind the last row, for tiles that reach past it
-  explicit Image(const Conv2dSizes& s)
-      : H(s.H + 2 * s.padding),
-        W(s.W + 2 * s.padding),
-        PH(s.OH / 2),
-        PW(s.OW / 2),
-        positions(round_up(2 * PW, block)),
-        padded_oc(round_up(s.OC, block)),
-        stored(round_up((H + most_rows) * W + positions + most_columns, 32)) {}
+  const Conv2dSizes& s;
+  int64_t H = s.H + 2 * s.padding, W = s.W + 2 * s.padding;  // with its border
+  int64_t PH = s.OH / 2, PW = s.OW / 2;                      // windows
+  int64_t positions = round_up(2 * PW, block);               // of a row: what windows cover, in whole blocks
+  int64_t padded_oc = round_up(s.OC, block);
+  // Elements: with zeros behind the last row, for tiles that reach past it.
+  int64_t stored = round_up((H + most_rows) * W + positions + most_columns, 32);
 };
-
-// Zeros around an image (H, W). REQUIRES: `to` was zeros, or a copy of an image of this size
-inline void copy_padded(const Conv2dSizes& s, const Image& image, const BFloat16* from, BFloat16* to) {
-  for (int64_t h = 0; h < s.H; ++h) std::copy_n(from + h * s.W, s.W, to + (h + s.padding) * image.W + s.padding);
-}
 
 struct ForwardMemory : Parts {
   const Image& image;
@@ -96,7 +85,7 @@ void correlate_row(const Image& image, const Cell* row, const Cell* weights, flo
 template <class Tiles>
 void forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const Image image(s);
+  const Image image{s};
   const ForwardMemory m{Parts(workspace), image};
   const int64_t padded_oc = image.padded_oc;
   const bool is_whole = s.OC == padded_oc;
@@ -109,7 +98,7 @@ void forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
     Cell* rows = m.rows[thread];
     float *sums = m.sums[thread], *results = m.results[thread];
     uint8_t* winners = m.winners[thread];
-    copy_padded(s, image, images + n * s.H * s.W, plane);
+    copy_rows(images + n * s.H * s.W, s.H, s.W, plane + s.padding * (image.W + 1), image.W);
     // All rows first: a tile that is loaded right after its row was stored waits for the stores.
     for (int64_t h = 0; h < 2 * image.PH; ++h) {
       interleave_with_ones(&plane[h * image.W].bits, image.W, image.positions + most_columns, rows + h * m.row);
@@ -189,7 +178,7 @@ void add_weight_gradient(const Conv2dSizes& s, const Image& image, const BFloat1
 template <class Tiles>
 void backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const Image image(s);
+  const Image image{s};
   const BackwardMemory m{Parts(workspace), s, image};
   const int64_t padded_oc = image.padded_oc, pooled = image.PH * image.PW * s.OC;
   const BFloat16* images = call.x.data<BFloat16>();
@@ -203,7 +192,7 @@ void backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
     {
       const Session<Tiles> session;
       for (int64_t n = group * s.N / m.groups; n < (group + 1) * s.N / m.groups; ++n) {
-        copy_padded(s, image, images + n * s.H * s.W, plane);
+        copy_rows(images + n * s.H * s.W, s.H, s.W, plane + s.padding * (image.W + 1), image.W);
         shift_rows(s, image, plane, m.rows, shifted);
         add_weight_gradient<Tiles>(s, image, shifted, m.rows, dy + n * pooled, winner + n * pooled, pairs, sums, dbias);
       }
