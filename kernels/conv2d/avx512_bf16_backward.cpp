@@ -18,45 +18,41 @@ constexpr int64_t unit = 32;  // channels
 // Where channel c of a unit is among its sums.
 constexpr int64_t place_in_unit(int64_t c) { return c % 8 / 4 * 16 + c / 8 * 4 + c % 4; }
 
-// A nonzero gradient of one output channel: where its receptive field begins in the padded image.
+// A nonzero gradient of an output channel: where its receptive field begins in the padded image. Or of a pixel: where
+// the weights of its output channel begin.
 struct Entry {
-  uint32_t field;
+  uint32_t place;
   uint32_t value;  // bf16
-};
-
-// A nonzero gradient of one pixel.
-struct Channel {
-  uint16_t oc;
-  BFloat16 value;
 };
 
 struct Memory : Parts {
   const Conv2dSizes& s;
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
   const int64_t W = s.W + 2 * s.padding, row = W * s.C, image = (s.H + 2 * s.padding) * row;  // padded, in elements
-  const int64_t list = round_up(pixels, 2);                            // places of an output channel: even
-  BFloat16* weights = take<BFloat16>(s.OC * s.K());                    // (OC, K)
-  Each<float> dweights = each<float>(s.OC * s.K(), groups);            // of a group: (OC, K)
-  Each<float> dbiases = each<float>(s.OC, groups);                     // (OC)
-  Each<BFloat16> images = each<BFloat16>(image);                       // of a thread: the padded image
-  Each<float> dimages = each<float>(image);                            // the padded image
-  Each<Entry> entries = each<Entry>(s.OC * list);                      // (OC, list)
-  Each<int32_t> counts = each<int32_t>(s.OC);                          // (OC)
-  Each<Channel> channels = each<Channel>(pixels * round_up(s.OC, 2));  // (pixels, OC), without gaps
-  Each<uint32_t> starts = each<uint32_t>(pixels + 1);                  // (pixels + 1)
+  const int64_t list = round_up(pixels, 2);                        // places of an output channel: even
+  BFloat16* weights = take<BFloat16>(s.OC * s.K());                // (OC, K)
+  Each<float> dweights = each<float>(s.OC * s.K(), groups);        // of a group: (OC, K)
+  Each<float> dbiases = each<float>(s.OC, groups);                 // (OC)
+  Each<BFloat16> images = each<BFloat16>(image);                   // of a thread: the padded image
+  Each<float> dimages = each<float>(image);                        // the padded image
+  Each<Entry> entries = each<Entry>(s.OC * list);                  // (OC, list)
+  Each<int32_t> counts = each<int32_t>(s.OC);                      // (OC)
+  Each<Entry> channels = each<Entry>(pixels * round_up(s.OC, 2));  // (pixels, OC), without gaps
+  Each<uint32_t> starts = each<uint32_t>(pixels + 1);              // (pixels + 1)
 };
 
 // The nonzero elements of one sample's dy, by output channel and by pixel. A list of odd length is filled up with a
 // gradient of zero. `sums` gets the sum of each output channel.
 struct Lists {
-  Entry* entries;     // (OC, list)
-  int32_t* counts;    // (OC)
-  Channel* channels;  // one pixel after the other
-  uint32_t* starts;   // (pixels + 1), in `channels`
+  Entry* entries;    // (OC, list)
+  int32_t* counts;   // (OC)
+  Entry* channels;   // one pixel after the other
+  uint32_t* starts;  // (pixels + 1), in `channels`
 };
 
 HS_TARGET_AVX512 void collect(const Memory& m, const BFloat16* dy, const Lists& g, float* dbias) {
   const Conv2dSizes& s = m.s;
+  const auto K = static_cast<uint32_t>(s.K());
   std::fill_n(g.counts, s.OC, 0);
   uint32_t end = 0;
   for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel, dy += s.OC) {
@@ -68,11 +64,11 @@ HS_TARGET_AVX512 void collect(const Memory& m, const BFloat16* dy, const Lists& 
       for (uint32_t bits = _mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)); bits != 0; bits &= bits - 1) {
         const int64_t oc = first + __builtin_ctz(bits);
         g.entries[oc * m.list + g.counts[oc]++] = {field, dy[oc].bits};
-        g.channels[end++] = {static_cast<uint16_t>(oc), dy[oc]};
+        g.channels[end++] = {static_cast<uint32_t>(oc) * K, dy[oc].bits};
       }
     }
     if ((end - g.starts[pixel]) % 2 != 0) {
-      g.channels[end] = {g.channels[end - 1].oc, BFloat16{0}};
+      g.channels[end] = {g.channels[end - 1].place, 0};
       ++end;
     }
   }
@@ -83,7 +79,7 @@ HS_TARGET_AVX512 void collect(const Memory& m, const BFloat16* dy, const Lists& 
     for (int32_t i = 0; i < g.counts[oc]; ++i) sum += to_float(BFloat16{static_cast<uint16_t>(list[i].value)});
     dbias[oc] += sum;
     if (g.counts[oc] % 2 != 0) {
-      list[g.counts[oc]] = {list[g.counts[oc] - 1].field, 0};
+      list[g.counts[oc]] = {list[g.counts[oc] - 1].place, 0};
       ++g.counts[oc];
     }
   }
@@ -99,90 +95,63 @@ HS_TARGET_AVX512_BF16 inline void add_pair(const BFloat16* p, const BFloat16* q,
   sums[1] = _mm512_dpbf16_ps(sums[1], (__m512bh)values, (__m512bh)_mm512_unpackhi_epi16(first, second));
 }
 
-// dweight[block] += sum over entries of value * x[field + block]. x_row and w_row: from one kernel row to the next.
+// to[block] += sum over the entries up to `end` of value * from[place + block]: a channel's weight gradients from the
+// image, or a pixel's field of dx from the weights. from_row and to_row: from one kernel row to the next.
 template <int rows, int units>
-HS_TARGET_AVX512_BF16 void dweight_block(const Entry* entries, int32_t count, const BFloat16* x, int64_t x_row,
-                                         int64_t w_row, float* dweight) {
+HS_TARGET_AVX512_BF16 void add_block(const Entry* entries, const Entry* end, const BFloat16* from, int64_t from_row,
+                                     float* to, int64_t to_row) {
   __m512 sum[rows][units][2];
   for (int r = 0; r < rows; ++r) {
-    for (int u = 0; u < 2 * units; ++u) sum[r][u / 2][u % 2] = _mm512_loadu_ps(dweight + r * w_row + u * 16);
+    for (int u = 0; u < 2 * units; ++u) sum[r][u / 2][u % 2] = _mm512_loadu_ps(to + r * to_row + u * 16);
   }
-  for (int32_t i = 0; i < count; i += 2) {
-    const __m512i values = _mm512_set1_epi32(static_cast<int>(entries[i].value | entries[i + 1].value << 16));
-    const BFloat16 *p = x + entries[i].field, *q = x + entries[i + 1].field;
+  for (; entries != end; entries += 2) {
+    const __m512i values = _mm512_set1_epi32(static_cast<int>(entries[0].value | entries[1].value << 16));
+    const BFloat16 *p = from + entries[0].place, *q = from + entries[1].place;
     for (int r = 0; r < rows; ++r) {
-      for (int u = 0; u < units; ++u) add_pair(p + r * x_row + u * unit, q + r * x_row + u * unit, values, sum[r][u]);
+      for (int u = 0; u < units; ++u) {
+        add_pair(p + r * from_row + u * unit, q + r * from_row + u * unit, values, sum[r][u]);
+      }
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int u = 0; u < 2 * units; ++u) _mm512_storeu_ps(dweight + r * w_row + u * 16, sum[r][u / 2][u % 2]);
+    for (int u = 0; u < 2 * units; ++u) _mm512_storeu_ps(to + r * to_row + u * 16, sum[r][u / 2][u % 2]);
   }
 }
 
-// dx[block] += sum over the gradients of one pixel of value * weight[oc][block].
-template <int rows, int units>
-HS_TARGET_AVX512_BF16 void dx_block(const Channel* channels, const Channel* end, const BFloat16* weight, int64_t K,
-                                    int64_t w_row, int64_t x_row, float* dx) {
-  __m512 sum[rows][units][2];
-  for (int r = 0; r < rows; ++r) {
-    for (int u = 0; u < 2 * units; ++u) sum[r][u / 2][u % 2] = _mm512_loadu_ps(dx + r * x_row + u * 16);
-  }
-  for (; channels != end; channels += 2) {
-    const uint32_t pair = channels[0].value.bits | static_cast<uint32_t>(channels[1].value.bits) << 16;
-    const __m512i values = _mm512_set1_epi32(static_cast<int>(pair));
-    const BFloat16 *p = weight + channels[0].oc * K, *q = weight + channels[1].oc * K;
-    for (int r = 0; r < rows; ++r) {
-      for (int u = 0; u < units; ++u) add_pair(p + r * w_row + u * unit, q + r * w_row + u * unit, values, sum[r][u]);
-    }
-  }
-  for (int r = 0; r < rows; ++r) {
-    for (int u = 0; u < 2 * units; ++u) _mm512_storeu_ps(dx + r * x_row + u * 16, sum[r][u / 2][u % 2]);
-  }
-}
+constexpr decltype(&add_block<1, 1>) add_blocks[block_rows][block_units] = {
+    {add_block<1, 1>, add_block<1, 2>, add_block<1, 3>},
+    {add_block<2, 1>, add_block<2, 2>, add_block<2, 3>},
+    {add_block<3, 1>, add_block<3, 2>, add_block<3, 3>}};
 
-constexpr decltype(&dweight_block<1, 1>) dweight_blocks[][block_units + 1] = {
-    {},
-    {nullptr, dweight_block<1, 1>, dweight_block<1, 2>, dweight_block<1, 3>},
-    {nullptr, dweight_block<2, 1>, dweight_block<2, 2>, dweight_block<2, 3>},
-    {nullptr, dweight_block<3, 1>, dweight_block<3, 2>, dweight_block<3, 3>}};
-constexpr decltype(&dx_block<1, 1>) dx_blocks[][block_units + 1] = {
-    {},
-    {nullptr, dx_block<1, 1>, dx_block<1, 2>, dx_block<1, 3>},
-    {nullptr, dx_block<2, 1>, dx_block<2, 2>, dx_block<2, 3>},
-    {nullptr, dx_block<3, 1>, dx_block<3, 2>, dx_block<3, 3>}};
-
-// Calls body(kernel row, first element of it, rows, units) for the blocks that make up a field.
-template <class Body>
-void for_field(const Conv2dSizes& s, const Body& body) {
+// The blocks that make up a field.
+void add_field(const Conv2dSizes& s, const Entry* entries, const Entry* end, const BFloat16* from, int64_t from_row,
+               float* to, int64_t to_row) {
   const int64_t run = s.KW * s.C;
   for (int64_t kh = 0; kh < s.KH; kh += block_rows) {
     for (int64_t first = 0; first < run; first += block_units * unit) {
-      body(kh, first, std::min<int64_t>(block_rows, s.KH - kh), std::min<int64_t>(block_units, (run - first) / unit));
+      const int64_t rows = std::min<int64_t>(block_rows, s.KH - kh);
+      const int64_t units = std::min<int64_t>(block_units, (run - first) / unit);
+      add_blocks[rows - 1][units - 1](entries, end, from + kh * from_row + first, from_row, to + kh * to_row + first,
+                                      to_row);
     }
   }
 }
 
 void add_dweights(const Memory& m, const Lists& g, const BFloat16* image, float* dweight) {
   const Conv2dSizes& s = m.s;
-  const int64_t run = s.KW * s.C;
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
-      dweight_blocks[rows][units](g.entries + oc * m.list, g.counts[oc], image + kh * m.row + first, m.row, run,
-                                  dweight + oc * s.K() + kh * run + first);
-    });
+    const Entry* list = g.entries + oc * m.list;
+    add_field(s, list, list + g.counts[oc], image, m.row, dweight + oc * s.K(), s.KW * s.C);
   }
 }
 
 void add_dx(const Memory& m, const Lists& g, float* dx) {
   const Conv2dSizes& s = m.s;
-  const int64_t run = s.KW * s.C;
   for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) {
-    const Channel *begin = g.channels + g.starts[pixel], *end = g.channels + g.starts[pixel + 1];
+    const Entry *begin = g.channels + g.starts[pixel], *end = g.channels + g.starts[pixel + 1];
     if (begin == end) continue;
     float* field = dx + (pixel / s.OW * s.stride * m.W + pixel % s.OW * s.stride) * s.C;
-    for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
-      dx_blocks[rows][units](begin, end, m.weights + kh * run + first, s.K(), run, m.row, field + kh * m.row + first);
-    });
+    add_field(s, begin, end, m.weights, s.KW * s.C, field, m.row);
   }
 }
 
@@ -242,7 +211,7 @@ void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
   add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
-bool supports_lists(const Conv2dSizes& s) { return s.C % unit == 0 && s.OC < 65536; }
+bool supports_lists(const Conv2dSizes& s) { return s.C % unit == 0 && s.OC * s.K() <= UINT32_MAX; }
 bool supports_dense(const Conv2dSizes& s) { return s.OC % 2 == 0 && fills_vectors(s); }
 
 void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
