@@ -6,17 +6,20 @@
 namespace hs {
 namespace {
 
+template <class Call>
+bool supports(const Call& call) {
+  return amx::takes_attention(call) && amx::is_usable();
+}
+
 REGISTER_KERNEL(causal_attention_forward, cpu, "amx",
                 {.run = amx::attention_forward<amx::HardwareTiles>,
-                 .supported =
-                     [](const CausalAttentionForward& call) { return amx::takes_attention(call) && amx::is_usable(); },
+                 .supported = supports<CausalAttentionForward>,
                  .workspace = amx::attention_workspace<CausalAttentionForward>,
                  .rank = 20,
                  .error_growth = amx::attention_growth});
 REGISTER_KERNEL(causal_attention_backward, cpu, "amx",
                 {.run = amx::attention_backward<amx::HardwareTiles>,
-                 .supported =
-                     [](const CausalAttentionBackward& call) { return amx::takes_attention(call) && amx::is_usable(); },
+                 .supported = supports<CausalAttentionBackward>,
                  .workspace = amx::attention_workspace<CausalAttentionBackward>,
                  .rank = 20,
                  .error_growth = amx::attention_growth});

@@ -14,11 +14,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/causal_attention/causal_attention.h"
 #include "kernels/causal_attention/rows.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/parts.h"
 
 namespace hs::amx {
 
@@ -97,8 +95,6 @@ void multiply_rows(const AttentionMemory& m, const uint16_t* q, const Cell* cell
   multiply<Tiles>(q, nullptr, m.width, cells, nullptr, m.row, keys, m.width, S, m.row, false);
 }
 
-inline float scale_of(const AttentionSizes& size) { return 1 / std::sqrt(static_cast<float>(size.D)); }
-
 // Rows (valid, width), times factor(row), become bf16 rows of D numbers, `stride` apart. Overwrites m.rows.
 template <class Factor>
 void store_rows(const AttentionMemory& m, float* from, int64_t valid, int64_t D, const Factor& factor, BFloat16* to,
@@ -128,7 +124,7 @@ void attend(const AttentionSizes& size, const AttentionMemory& m, const BFloat16
     multiply_rows<Tiles>(m, m.q, m.k_cells, keys, m.S);
     for (int64_t r = 0; r < strip; ++r) {
       float* S = m.S + r * m.row;
-      row_functions.exponentials(S, i + r + 1, keys, scale_of(size), largest[r], sum[r]);
+      row_functions.exponentials(S, i + r + 1, keys, size.scale(), largest[r], sum[r]);
       row_functions.split_row(S, keys, m.high + r * m.row, m.low + r * m.row);
     }
     multiply<Tiles>(m.high, m.low, m.row, m.v_pairs, nullptr, m.width, m.width, keys, m.sums, m.width, false);
@@ -144,7 +140,7 @@ void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const
   const Session<Tiles> session;
   const AttentionRows& row_functions = attention_rows();
   const int64_t stride = 3 * size.C, half = strip / 2;
-  const auto scale = [&](int64_t) { return scale_of(size); };
+  const auto scale = [&](int64_t) { return size.scale(); };
   copy_rows(q + size.C, stride, size.T, size.D, m.rows, m.keys, m.width);
   to_cells(m, m.k_cells);
   interleave_rows(m.rows, m.width, m.keys, m.width, m.k_pairs, m.width);
@@ -179,7 +175,7 @@ void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const
         std::fill_n(S, keys, 0.0f);
         std::fill_n(dP, keys, 0.0f);
       } else {
-        row_functions.differentiate(S, dP, i + r + 1, keys, scale_of(size), log_sums[i + r]);
+        row_functions.differentiate(S, dP, i + r + 1, keys, size.scale(), log_sums[i + r]);
       }
       row_functions.split_row(dP, keys, m.high + r * m.row, m.low + r * m.row);
     }
@@ -202,35 +198,15 @@ void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const
 
 template <class Tiles>
 void attention_forward(const CausalAttentionForward& call, Tensor& workspace) {
-  const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = AttentionMemory{Parts(), size}.bytes();
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const BFloat16* qkv = call.qkv.data<BFloat16>();
-  float* log_sums = call.log_sums.mutable_data<float>();
-  BFloat16* y = call.y.mutable_data<BFloat16>();
-  parallel(size.slices(), [=](int64_t slice, int thread) {
-    attend<Tiles>(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
-                  y + size.in_y(slice));
-  });
+  attend_slices<AttentionMemory, BFloat16>(call, workspace, attend<Tiles>);
 }
-
 template <class Tiles>
 void attention_backward(const CausalAttentionBackward& call, Tensor& workspace) {
-  const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = AttentionMemory{Parts(), size}.bytes();
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const BFloat16 *qkv = call.qkv.data<BFloat16>(), *dy = call.dy.data<BFloat16>();
-  const float* log_sums = call.log_sums.data<float>();
-  BFloat16* dqkv = call.dqkv.mutable_data<BFloat16>();
-  parallel(size.slices(), [=](int64_t slice, int thread) {
-    attend_backward<Tiles>(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice),
-                           log_sums + slice * size.T, dy + size.in_y(slice), dqkv + size.in_qkv(slice));
-  });
+  attend_slices<AttentionMemory, BFloat16>(call, workspace, attend_backward<Tiles>);
 }
-
 template <class Call>
 int64_t attention_workspace(const Call& call) {
-  return threads() * AttentionMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
+  return slices_workspace<AttentionMemory>(call);
 }
 
 template <class Call>

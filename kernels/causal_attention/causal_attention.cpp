@@ -51,11 +51,6 @@ void weighted_sum(int64_t begin, int64_t end, const Weight& weight, const T* row
   }
 }
 
-template <class Real>
-Real scale_of(const AttentionSizes& size) {
-  return 1 / std::sqrt(static_cast<Real>(size.D));
-}
-
 // Bytes of `matrices` matrices (T, T) per slice.
 int64_t matrices(const AttentionSizes& size, DType of_sums, int64_t matrices) {
   return size.slices() * matrices * size.T * size.T * static_cast<int64_t>(size_of(of_sums));
@@ -75,7 +70,7 @@ void forward_naive(const CausalAttentionForward& call, Tensor& workspace) {
       Real* all_p = memory + slice * T * T;
       for (int64_t i = 0; i < T; ++i) {
         Real* p = all_p + i * T;
-        for (int64_t j = 0; j <= i; ++j) p[j] = scale_of<Real>(size) * dot(q + i * 3 * C, k + j * 3 * C, D);
+        for (int64_t j = 0; j <= i; ++j) p[j] = size.scale<Real>() * dot(q + i * 3 * C, k + j * 3 * C, D);
         const Real largest = *std::max_element(p, p + i + 1);
         Real sum = 0;
         for (int64_t j = 0; j <= i; ++j) sum += p[j] = std::exp(p[j] - largest);
@@ -102,7 +97,7 @@ void backward_naive(const CausalAttentionBackward& call, Tensor& workspace) {
     parallel(size.slices(), [=](int64_t slice, int) {
       const Element *q = qkv + size.in_qkv(slice), *k = q + C, *v = k + C, *dy = all_dy + size.in_y(slice);
       Element *dq = dqkv + size.in_qkv(slice), *dk = dq + C, *dv = dk + C;
-      const Real s = scale_of<Real>(size);
+      const Real s = size.scale<Real>();
       Real *all_p = memory + slice * 2 * T * T, *all_ds = all_p + T * T;
       for (int64_t i = 0; i < T; ++i) {
         Real *p = all_p + i * T, *ds = all_ds + i * T, delta = 0;

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(cuda::block_threads)
 }
 
 Sizes sizes_of(const AttentionSizes& size) {
-  return {size.T, size.C, size.heads, static_cast<int>(size.D), 1 / std::sqrt(static_cast<float>(size.D))};
+  return {size.T, size.C, size.heads, static_cast<int>(size.D), size.scale()};
 }
 
 dim3 grid_of(const AttentionSizes& size) {

@@ -10,6 +10,8 @@
 // hold more of them than a few rows. Read next: kernels/causal_attention/streaming.cpp.
 #pragma once
 
+#include <cmath>
+
 #include "engine/autograd.h"
 #include "engine/kernel.h"
 
@@ -54,6 +56,10 @@ struct AttentionSizes {
   // The first number of a slice: of q in qkv (k and v follow after C and 2C), and of y. Rows are 3C and C apart.
   int64_t in_qkv(int64_t slice) const { return slice / heads * T * 3 * C + slice % heads * D; }
   int64_t in_y(int64_t slice) const { return slice / heads * T * C + slice % heads * D; }  // see in_qkv()
+  template <class Real = float>
+  Real scale() const {  // s of the formulas
+    return 1 / std::sqrt(static_cast<Real>(D));
+  }
 };
 
 }  // namespace hs

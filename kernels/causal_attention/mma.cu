@@ -355,13 +355,12 @@ __global__ void __launch_bounds__(threads, blocks_at_once(width))
 }
 
 Sizes sizes_of(const AttentionSizes& size) {
-  const float scale = 1 / std::sqrt(static_cast<float>(size.D));
   return {.T = static_cast<int>(size.T),
           .C = static_cast<int>(size.C),
           .heads = static_cast<int>(size.heads),
           .D = static_cast<int>(size.D),
-          .scale = scale,
-          .exponent = scale * log2_e};
+          .scale = size.scale(),
+          .exponent = size.scale() * log2_e};
 }
 
 dim3 grid_of(const AttentionSizes& size) {
@@ -371,15 +370,13 @@ dim3 grid_of(const AttentionSizes& size) {
 // Calls body.operator()<T, width>() with the type and the narrowest width that holds D.
 template <class Body>
 void for_width(DType dtype, int64_t D, const Body& body) {
-  for_float_type(dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) {
-      if (D <= 32) {
-        body.template operator()<T, 32>();
-      } else if (D <= 64) {
-        body.template operator()<T, 64>();
-      } else {
-        body.template operator()<T, 128>();
-      }
+  for_16_bits(dtype, [&]<class T>() {
+    if (D <= 32) {
+      body.template operator()<T, 32>();
+    } else if (D <= 64) {
+      body.template operator()<T, 64>();
+    } else {
+      body.template operator()<T, 128>();
     }
   });
 }
@@ -411,8 +408,7 @@ void backward_mma(const CausalAttentionBackward& call, Tensor& workspace) {
 template <class Call>
 bool supports(const Call& call) {
   const AttentionSizes size(call.qkv, call.heads);
-  const bool has_16_bits = is_float(call.qkv) && call.qkv.dtype() != DType::f32;
-  return has_16_bits && are_aligned(call.tensors()) && size.D % 16 == 0 && size.D <= 128 &&
+  return is_16_bit(call.qkv) && are_aligned(call.tensors()) && size.D % 16 == 0 && size.D <= 128 &&
          3 * size.C <= most_indices && size.T <= int64_t{65535} * own_rows;
 }
 

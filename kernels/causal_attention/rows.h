@@ -1,10 +1,12 @@
-// What causal_attention's kernel on tiles does with rows of S and dP between its products, on the vectors of this CPU.
-// Implemented in kernels/causal_attention/streaming.cpp. Internal to kernels/causal_attention/amx.* and its test.
+// What causal_attention's kernel on tiles does with rows of S and dP between its products, on the vectors of this CPU:
+// implemented in kernels/causal_attention/streaming.cpp. And how both give the slices to threads. Internal to
+// kernels/causal_attention/streaming.cpp, amx.* and its test.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/cpu/pack.h"
+#include "kernels/causal_attention/causal_attention.h"
+#include "kernels/cpu/parts.h"
 
 namespace hs {
 
@@ -22,5 +24,37 @@ struct AttentionRows {
 };
 
 const AttentionRows& attention_rows();
+
+// Calls attend() for each slice with its part of the tensors and a Memory of its thread: the Parts for AttentionSizes.
+template <class Memory, class T, class Attend>
+void attend_slices(const CausalAttentionForward& call, Tensor& workspace, const Attend& attend) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const int64_t bytes = Memory{Parts(), size}.bytes();
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const T* qkv = call.qkv.data<T>();
+  float* log_sums = call.log_sums.mutable_data<float>();
+  T* y = call.y.mutable_data<T>();
+  parallel(size.slices(), [=](int64_t slice, int thread) {
+    attend(size, Memory{Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
+           y + size.in_y(slice));
+  });
+}
+template <class Memory, class T, class Attend>
+void attend_slices(const CausalAttentionBackward& call, Tensor& workspace, const Attend& attend) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const int64_t bytes = Memory{Parts(), size}.bytes();
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const T *qkv = call.qkv.data<T>(), *dy = call.dy.data<T>();
+  const float* log_sums = call.log_sums.data<float>();
+  T* dqkv = call.dqkv.mutable_data<T>();
+  parallel(size.slices(), [=](int64_t slice, int thread) {
+    attend(size, Memory{Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
+           dy + size.in_y(slice), dqkv + size.in_qkv(slice));
+  });
+}
+template <class Memory, class Call>
+int64_t slices_workspace(const Call& call) {
+  return threads() * Memory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
+}
 
 }  // namespace hs

@@ -16,10 +16,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/causal_attention/causal_attention.h"
 #include "kernels/causal_attention/rows.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/parts.h"
 
 #ifdef HS_ISA
 #include "kernels/cpu/strip.h"
@@ -141,7 +139,7 @@ void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* 
   transpose_blocks(m.k, m.keys, width, m.k_blocks);
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
-    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), m.q, query_rows, width);
+    pack_rows(q + i * stride, stride, valid, size.D, size.scale(), m.q, query_rows, width);
     Softmax softmax;
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
@@ -199,7 +197,7 @@ void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T
   std::fill_n(m.dv, m.keys * width, 0.0f);
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
-    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), m.q, query_rows, width);
+    pack_rows(q + i * stride, stride, valid, size.D, size.scale(), m.q, query_rows, width);
     pack_rows(dy + i * size.C, size.C, valid, size.D, 1, m.dy, query_rows, width);
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
@@ -214,7 +212,7 @@ void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T
     multiply({keys, width, valid, m.P, 1, row, m.dy, width, m.dv, width}, true);
     for (int64_t r = 0; r < valid; ++r) {
       for (int64_t d = 0; d < width; d += lanes) {
-        store(m.dq + r * width + d, load(m.dq + r * width + d) * scale_of(size));
+        store(m.dq + r * width + d, load(m.dq + r * width + d) * size.scale());
       }
       store_block(m.dq + r * width, dq + (i + r) * stride, size.D);
     }
@@ -226,33 +224,12 @@ void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T
 }
 
 void forward(const CausalAttentionForward& call, Tensor& workspace) {
-  const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = ForwardMemory{Parts(), size}.bytes();
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  float* log_sums = call.log_sums.mutable_data<float>();
-  for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
-    const T* qkv = call.qkv.data<T>();
-    T* y = call.y.mutable_data<T>();
-    parallel(size.slices(), [=](int64_t slice, int thread) {
-      forward_slice(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
-                    y + size.in_y(slice));
-    });
-  });
+  for_f32_or_16_bits(call.qkv.dtype(),
+                     [&]<class T>() { attend_slices<ForwardMemory, T>(call, workspace, forward_slice<T>); });
 }
-
 void backward(const CausalAttentionBackward& call, Tensor& workspace) {
-  const AttentionSizes size(call.qkv, call.heads);
-  const int64_t bytes = BackwardMemory{Parts(), size}.bytes();
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const float* log_sums = call.log_sums.data<float>();
-  for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
-    const T *qkv = call.qkv.data<T>(), *dy = call.dy.data<T>();
-    T* dqkv = call.dqkv.mutable_data<T>();
-    parallel(size.slices(), [=](int64_t slice, int thread) {
-      backward_slice(size, {Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
-                     dy + size.in_y(slice), dqkv + size.in_qkv(slice));
-    });
-  });
+  for_f32_or_16_bits(call.qkv.dtype(),
+                     [&]<class T>() { attend_slices<BackwardMemory, T>(call, workspace, backward_slice<T>); });
 }
 
 // ---- for kernels/causal_attention/amx.h ----
@@ -302,12 +279,8 @@ void split_pair(const float* first, const float* second, int64_t count, Cell* hi
 
 constexpr AttentionRows row_functions = {row_exponentials, differentiate_row, split_row, split_pair};
 
-int64_t forward_workspace(const CausalAttentionForward& call) {
-  return threads() * ForwardMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
-}
-int64_t backward_workspace(const CausalAttentionBackward& call) {
-  return threads() * BackwardMemory{Parts(), AttentionSizes(call.qkv, call.heads)}.bytes();
-}
+int64_t forward_workspace(const CausalAttentionForward& call) { return slices_workspace<ForwardMemory>(call); }
+int64_t backward_workspace(const CausalAttentionBackward& call) { return slices_workspace<BackwardMemory>(call); }
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -318,8 +291,6 @@ namespace hs {
 namespace {
 
 constexpr int64_t query_rows = 16, key_block = 64;
-
-float scale_of(const AttentionSizes& size) { return 1 / std::sqrt(static_cast<float>(size.D)); }
 
 }  // namespace
 }  // namespace hs
