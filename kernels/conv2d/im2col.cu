@@ -13,24 +13,6 @@ constexpr int64_t column_bytes = int64_t{64} << 20;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// The byte offsets of the workspace's parts.
-struct Layout {
-  Layout(const Conv2dSizes& s, DType dtype, int64_t sum_bytes) : padded_K(round_up(s.K(), 8)), pixels(s.OH * s.OW) {
-    const auto element = static_cast<int64_t>(size_of(dtype));
-    images = std::clamp<int64_t>(
-        column_bytes / std::max<int64_t>(pixels * padded_K * element, 1), 1,
-        images_per_launch("conv2d", s.N,
-                          std::max({pixels * padded_K, s.H * s.W * s.C, s.H + 2 * s.padding, s.W + 2 * s.padding})));
-    weight = round_up(images * pixels * padded_K * element, 256);
-    dweight = weight + round_up(padded_K * s.OC * element, 256);
-    sums = dweight + round_up(padded_K * s.OC * static_cast<int64_t>(sizeof(float)), 256);
-    size = sums + sum_bytes;
-  }
-  int64_t padded_K, pixels;
-  int64_t images;                       // per chunk
-  int64_t weight, dweight, sums, size;  // the columns begin at 0
-};
-
 // The sizes as both kernels divide by them. REQUIRES: none is 0; the pixels and the columns of a chunk have indices of
 // 32 bits
 struct ColumnSizes : cuda::GatherSizes {
@@ -120,70 +102,73 @@ struct AddTo {
 };
 
 // Shared by both directions: the chunks of images, their columns, the weight with the rows that padding adds.
-class Im2col {
- public:
-  Im2col(const Conv2dSizes& s, DType dtype, int64_t sum_bytes, Tensor& workspace)
-      : s_(s), dtype_(dtype), layout_(s, dtype, sum_bytes), workspace_(workspace) {}
+struct Im2col {
+  const Conv2dSizes& s;
+  const DType dtype;
+  const int64_t sum_bytes;
+  const Tensor* workspace = nullptr;  // nullptr: only counts
+  const int64_t padded_K = round_up(s.K(), 8), pixels = s.OH * s.OW, element = static_cast<int64_t>(size_of(dtype));
+  const int64_t chunk = std::clamp<int64_t>(  // images
+      column_bytes / std::max<int64_t>(pixels * padded_K * element, 1), 1,
+      images_per_launch("conv2d", s.N,
+                        std::max({pixels * padded_K, s.H* s.W* s.C, s.H + 2 * s.padding, s.W + 2 * s.padding})));
+  // The byte offsets of the workspace's parts; the columns begin at 0.
+  const int64_t of_weight = round_up(chunk * pixels * padded_K * element, 256);
+  const int64_t of_dweight = of_weight + round_up(padded_K * s.OC * element, 256);
+  const int64_t of_sums = of_dweight + round_up(padded_K * s.OC * static_cast<int64_t>(sizeof(float)), 256);
 
-  int64_t chunk() const { return layout_.images; }
-  int64_t images(int64_t n) const { return std::min(chunk(), s_.N - n); }
-  int64_t rows(int64_t n) const { return images(n) * layout_.pixels; }
-  int64_t padded_K() const { return layout_.padded_K; }
-  Tensor columns(int64_t n) const { return workspace_.carve(0, {rows(n), padded_K()}, dtype_); }
-  Tensor dweight() const { return workspace_.carve(layout_.dweight, {padded_K(), s_.OC}, DType::f32); }
-  Tensor sums() const { return workspace_.carve(layout_.sums, {layout_.size - layout_.sums}, DType::u8); }
+  int64_t bytes() const { return of_sums + sum_bytes; }
+  int64_t images(int64_t n) const { return std::min(chunk, s.N - n); }
+  int64_t rows(int64_t n) const { return images(n) * pixels; }
+  Tensor columns(int64_t n) const { return workspace->carve(0, {rows(n), padded_K}, dtype); }
+  Tensor dweight() const { return workspace->carve(of_dweight, {padded_K, s.OC}, DType::f32); }
+  Tensor sums() const { return workspace->carve(of_sums, {sum_bytes}, DType::u8); }
   // The part of y or dy (N, OH, OW, OC) that belongs to the chunk at image n, as a matrix.
-  Tensor outputs(const Tensor& y, int64_t n) const { return y.slice(n * layout_.pixels * s_.OC, {rows(n), s_.OC}); }
+  Tensor outputs(const Tensor& y, int64_t n) const { return y.slice(n * pixels * s.OC, {rows(n), s.OC}); }
 
   Tensor padded_weight(const Tensor& weight) const {
-    if (padded_K() == s_.K()) return weight.detach();
-    Tensor padded = workspace_.carve(layout_.weight, {padded_K(), s_.OC}, dtype_);
-    padded.slice(0, {s_.K(), s_.OC}).copy_from(weight);
-    padded.slice(s_.K() * s_.OC, {(padded_K() - s_.K()) * s_.OC}).fill_zero();
+    if (padded_K == s.K()) return weight.detach();
+    Tensor padded = workspace->carve(of_weight, {padded_K, s.OC}, dtype);
+    padded.slice(0, {s.K(), s.OC}).copy_from(weight);
+    padded.slice(s.K() * s.OC, {(padded_K - s.K()) * s.OC}).fill_zero();
     return padded;
   }
 
   void im2col(const Tensor& x, int64_t n) const {
     Tensor to = columns(n);
     if (to.size() == 0 || x.size() == 0) return to.fill_zero();  // all padding
-    cuda::for_float_type(dtype_, [&]<class T>() {
+    cuda::for_float_type(dtype, [&]<class T>() {
       constexpr int size = 16 / sizeof(T);
       const int64_t packs = to.size() / size;
-      const T* from = x.data<T>() + n * s_.H * s_.W * s_.C;
-      const bool wide = s_.C % size == 0 && cuda::is_aligned<T, size>(from);
+      const T* from = x.data<T>() + n * s.H * s.W * s.C;
+      const bool wide = s.C % size == 0 && cuda::is_aligned<T, size>(from);
       cuda::launch(im2col_kernel<T>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(),
-                   ColumnSizes(s_, padded_K(), size), static_cast<uint32_t>(packs), wide, from, to.mutable_data<T>());
+                   ColumnSizes(s, padded_K, size), static_cast<uint32_t>(packs), wide, from, to.mutable_data<T>());
     });
   }
 
   void col2im(Tensor& dx, int64_t n) const {
     const Tensor from = columns(n);
     if (from.size() == 0 || dx.size() == 0) return;
-    cuda::for_float_type(dtype_, [&]<class T>() {
+    cuda::for_float_type(dtype, [&]<class T>() {
       constexpr int size = 16 / sizeof(T);
-      const int64_t elements = images(n) * s_.H * s_.W * s_.C;
-      T* to = dx.mutable_data<T>() + n * s_.H * s_.W * s_.C;
-      const int width = s_.C % size == 0 && cuda::is_aligned<T, size>(to) ? size : 1;
+      const int64_t elements = images(n) * s.H * s.W * s.C;
+      T* to = dx.mutable_data<T>() + n * s.H * s.W * s.C;
+      const int width = s.C % size == 0 && cuda::is_aligned<T, size>(to) ? size : 1;
       cuda::launch(width == size ? col2im_kernel<T, size> : col2im_kernel<T, 1>, cuda::blocks_for(elements / width),
-                   cuda::block_threads, 0, cuda::compute_stream(), ColumnSizes(s_, padded_K(), width),
+                   cuda::block_threads, 0, cuda::compute_stream(), ColumnSizes(s, padded_K, width),
                    static_cast<uint32_t>(elements / width), from.data<T>(), to);
     });
   }
-
- private:
-  const Conv2dSizes& s_;
-  const DType dtype_;
-  const Layout layout_;
-  Tensor& workspace_;
 };
 
-int64_t forward_workspace(const Conv2dForward& call) { return Layout(call.sizes, call.x.dtype(), 0).size; }
+int64_t forward_workspace(const Conv2dForward& call) { return Im2col{call.sizes, call.x.dtype(), 0}.bytes(); }
 
 void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
-  const Im2col work(s, call.x.dtype(), 0, workspace);
+  const Im2col work{s, call.x.dtype(), 0, &workspace};
   const Tensor w = work.padded_weight(call.weight);
-  for (int64_t n = 0; n < s.N; n += work.chunk()) {
+  for (int64_t n = 0; n < s.N; n += work.chunk) {
     work.im2col(call.x, n);
     Tensor out = work.outputs(call.y, n);
     gemm({.a = work.columns(n), .b = w, .bias = call.bias, .options = {.tf32 = s.tf32}, .c = out});
@@ -195,23 +180,23 @@ int64_t sum_workspace(const Conv2dBackward& call) {
 }
 
 int64_t backward_workspace(const Conv2dBackward& call) {
-  return Layout(call.sizes, call.x.dtype(), sum_workspace(call)).size;
+  return Im2col{call.sizes, call.x.dtype(), sum_workspace(call)}.bytes();
 }
 
 void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const bool accumulate = call.accumulate;
-  const Im2col work(s, call.x.dtype(), sum_workspace(call), workspace);
+  const Im2col work{s, call.x.dtype(), sum_workspace(call), &workspace};
   if (call.dbias.defined()) {
     Tensor sums = work.sums();
     column_sum.run_in(sums, {call.dy, accumulate, call.dbias});
   }
   if (call.dweight.defined()) {
     // Directly into an f32 gradient of the right height, otherwise through a separate sum.
-    const bool direct = call.dweight.dtype() == DType::f32 && work.padded_K() == s.K();
+    const bool direct = call.dweight.dtype() == DType::f32 && work.padded_K == s.K();
     Tensor sum = direct ? call.dweight : work.dweight();
     if (s.N == 0 && !(direct && accumulate)) sum.fill_zero();
-    for (int64_t n = 0; n < s.N; n += work.chunk()) {
+    for (int64_t n = 0; n < s.N; n += work.chunk) {
       work.im2col(call.x, n);
       const bool adds = n > 0 || (direct && accumulate);
       matmul_into(work.columns(n), work.outputs(call.dy, n),
@@ -226,7 +211,7 @@ void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
   }
   if (call.dx.defined()) {
     const Tensor w = work.padded_weight(call.weight);
-    for (int64_t n = 0; n < s.N; n += work.chunk()) {
+    for (int64_t n = 0; n < s.N; n += work.chunk) {
       Tensor columns = work.columns(n);
       matmul_into(work.outputs(call.dy, n), w, {.transpose_b = true, .tf32 = s.tf32}, columns);
       work.col2im(call.dx, n);
