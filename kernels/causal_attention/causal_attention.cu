@@ -218,21 +218,20 @@ void backward_cuda(const CausalAttentionBackward& call, Tensor& workspace) {
 }
 
 // D: what a lane's columns and 48 KiB of shared memory hold. T: the second dimension of a grid ends at 65535.
-bool supports(const Tensor& qkv, int64_t heads) {
-  const AttentionSizes size(qkv, heads);
-  return cuda::is_float(qkv) && size.D <= 32 * most_columns && size.T <= int64_t{65535} * warps;
+template <class Call>
+bool supports(const Call& call) {
+  const AttentionSizes size(call.qkv, call.heads);
+  return cuda::is_float(call.qkv) && size.D <= 32 * most_columns && size.T <= int64_t{65535} * warps;
 }
 
 REGISTER_KERNEL(causal_attention_forward, cuda, "streaming",
-                {.run = forward_cuda,
-                 .supported = [](const CausalAttentionForward& call) { return supports(call.qkv, call.heads); }});
+                {.run = forward_cuda, .supported = supports<CausalAttentionForward>});
 REGISTER_KERNEL(causal_attention_backward, cuda, "streaming",
                 {.run = backward_cuda,
-                 .supported = [](const CausalAttentionBackward& call) { return supports(call.qkv, call.heads); },
-                 .workspace =
-                     [](const CausalAttentionBackward& call) {
-                       return call.log_sums.size() * static_cast<int64_t>(sizeof(float));
-                     }});
+                 .supported = supports<CausalAttentionBackward>,
+                 .workspace = [](const CausalAttentionBackward& call) {
+                   return call.log_sums.size() * static_cast<int64_t>(sizeof(float));
+                 }});
 
 }  // namespace
 }  // namespace hs

@@ -117,20 +117,17 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
   });
 }
 
-bool has_elements(const Conv2dSizes& s) {
-  return s.H * s.W * s.C > 0 && (s.K() + 1) * s.OC <= most_indices && s.stride <= most_indices;
+template <class Call>
+bool supports(const Call& call) {
+  const Conv2dSizes& s = call.sizes;
+  return cuda::is_float(call.x) && s.H * s.W * s.C > 0 && (s.K() + 1) * s.OC <= most_indices &&
+         s.stride <= most_indices;
 }
 
-REGISTER_KERNEL(
-    conv2d_pool_relu_forward, cuda, "naive",
-    {.run = forward_naive,
-     .supported = [](const Conv2dPoolReluForward& call) { return cuda::is_float(call.x) && has_elements(call.sizes); },
-     .rank = slower_than_three_ops});
-REGISTER_KERNEL(
-    conv2d_pool_relu_backward, cuda, "naive",
-    {.run = backward_naive,
-     .supported = [](const Conv2dPoolReluBackward& call) { return cuda::is_float(call.x) && has_elements(call.sizes); },
-     .rank = slower_than_three_ops});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "naive",
+                {.run = forward_naive, .supported = supports<Conv2dPoolReluForward>, .rank = slower_than_three_ops});
+REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "naive",
+                {.run = backward_naive, .supported = supports<Conv2dPoolReluBackward>, .rank = slower_than_three_ops});
 
 }  // namespace
 }  // namespace hs
