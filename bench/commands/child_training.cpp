@@ -1,5 +1,4 @@
-#include "bench/commands/child_training.h"
-
+// Trainings in processes of their own, by this program's `train`: for commands that compare whole configurations.
 #include <limits>
 
 #include "bench/cli/child.h"

@@ -23,6 +23,17 @@ class RecordingCommand : public cli::Command {
   void declare_outputs(cli::Flags& flags) override { outputs_.declare(flags); }
 };
 
+// Ends the program if a signal has come.
+inline void check_signals() { cli::check_signals("while measuring; no results were written"); }
+
+// The flags of `train` in a line, words at spaces that are not within quotes, as flag and words. Throws Error (usage)
+// for what train itself would refuse before it trains, and for flags that whoever repeats the run decides.
+Json train_settings(const std::string& line);
+// The record of one run with these settings (cli::Flags::settings()) and a seed, in a process of its own; of one too
+// that missed its target. Ends as the training does: throws Error with its code and its last words. The caller has
+// called allow_to_finish().
+Json train_once(const Json& settings, uint64_t seed);
+
 // That of bench gemm, conv and ops is one, which knows its name.
 std::unique_ptr<cli::Command> make_compare_command(), make_convert_command(), make_doctor_command(),
     make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(),

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "bench/cli/environment.h"
-#include "bench/commands/child_training.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"

@@ -10,7 +10,6 @@
 #include <limits>
 #include <optional>
 
-#include "bench/commands/child_training.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/improvement.h"

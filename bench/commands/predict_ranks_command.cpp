@@ -63,7 +63,7 @@ class PredictRanksCommand : public RecordingCommand {
     }
     StepTimes times;
     for (int64_t i = -1; i < rounds_; ++i) {
-      cli::check_signals("while measuring; no results were written");
+      check_signals();
       const double start = steady_seconds(), backward = step_->run(own).backward;
       if (transport) wait(*transport->all_reduce(gradients), transport->rank() == 0 ? 1 : 0, ExchangeOptions{}.timeout);
       if (i < 0) continue;  // warm-up

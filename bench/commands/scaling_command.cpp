@@ -122,7 +122,7 @@ class ScalingCommand : public RecordingCommand {
     std::vector<double> seconds;
     const Clock::time_point begin = Clock::now();
     while (static_cast<int64_t>(seconds.size()) < rounds_ || seconds_since(begin) < seconds_) {
-      cli::check_signals("while measuring; no results were written");
+      check_signals();
       seconds.push_back(seconds_on(device, [&] {
         if (sizes.samples == 0) step.run(batches);
         for (int64_t i = 0; i < steps; ++i) step.run(measure::next_batches(loader, accumulate));
