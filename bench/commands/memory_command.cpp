@@ -14,7 +14,8 @@
 
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
-#include "bench/measure/memory_measure.h"
+#include "bench/measure/observers/memory_recorder.h"
+#include "bench/measure/one_step.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_flags.h"
 
@@ -24,17 +25,131 @@ namespace {
 constexpr Precision precisions[] = {Precision::f32, Precision::bf16};
 constexpr const char* checkpoints[] = {"off", "all", "budget=auto"};
 constexpr int64_t accumulations[] = {1, 4};
+constexpr int64_t micro_batches = 4;  // of the accumulation whose cost is measured
 constexpr int curve_budgets = 10;
 constexpr int64_t largest_batch_looked_at = 4096;
+
+struct MeasuredStep {
+  measure::RunRecord run;          // with a plan
+  MemoryStats memory;              // after the last step, whose batches are live
+  double milliseconds = 0;         // of a step, median
+  BytesByPurpose live_at_start{};  // live before `events`, which are those of one step
+  std::vector<MemoryEvent> events;
+
+  const measure::CheckpointPlan& plan() const { return *run.plan; }
+};
 
 // One row of the table, or one point of the curve.
 struct MemoryRow {
   Precision precision;
   std::string checkpoint;
   int64_t accumulate;
-  measure::MeasuredStep step;
+  MeasuredStep step;
   int64_t largest_batch = 0;  // rows only
 };
+
+// `count` samples, cycling through those of `samples`.
+MemorySource repeated(const SampleSource& samples, int64_t count) {
+  const SampleInfo& info = samples.info();
+  std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
+  std::vector<int32_t> labels;
+  for (int64_t n = 0; n < count; ++n) {
+    samples.read(n % info.count, images.data() + n * info.image_bytes());
+    labels.push_back(samples.label(n % info.count));
+  }
+  return {info, std::move(images), std::move(labels)};
+}
+
+// Each epoch is one step, so its hooks mark where a step begins and ends. The evaluation in between has one sample.
+measure::RunRecord run_steps(measure::Experiment what, const SampleSource& samples, const CheckpointChoice& choice,
+                             int64_t steps, const TrainHooks& hooks) {
+  what.epochs = steps;
+  what.checkpoint = choice;
+  what.loading = {};  // no batch is made ahead of its step
+  return run_experiment(what, repeated(samples, what.batch * what.accumulate), repeated(samples, 1), what.seed, hooks);
+}
+
+// Trains for one untimed and `steps` timed steps, each with all its micro-batches. Throws Error (usage) if no segments
+// are possible.
+MeasuredStep measure_step(measure::Experiment what, const SampleSource& samples, const CheckpointChoice& choice,
+                          int64_t steps) {
+  what.measures_stages = true;
+  MeasuredStep measured;
+  std::vector<double> times;
+  std::optional<measure::MemoryRecorder> recorder;
+  Clock::time_point start;
+  TrainHooks hooks;
+  hooks.on_epoch = [&](int64_t epoch, const EpochResult&) {
+    check_signals();
+    if (epoch == 1) recorder.emplace(what.device);
+    runtime(what.device).synchronize();
+    start = Clock::now();
+  };
+  hooks.on_step = [&](const Progress& progress) {
+    runtime(what.device).synchronize();
+    if (progress.epoch > 1) times.push_back(seconds_since(start) * 1e3);
+    if (progress.epoch == 2) {
+      measured.live_at_start = recorder->live_at_start();
+      measured.events = recorder->events();
+      recorder.reset();
+    }
+    measured.memory = memory_stats(what.device);
+  };
+  measured.run = run_steps(what, samples, choice, 1 + steps, hooks);
+  measured.milliseconds = median(times);
+  return measured;
+}
+
+// The largest batch found, up to `most`, whose step with the segments of `known` has a peak of at most `budget`; each
+// candidate is checked by running a step. 0: none.
+int64_t largest_batch(const measure::Experiment& what, const MeasuredStep& known, const SampleSource& samples,
+                      int64_t budget, int64_t most) {
+  // A straight line: memory independent of the batch, plus a constant per sample that fits the known peak.
+  int64_t constant = 0;
+  for (const MemoryPurpose purpose : {MemoryPurpose::parameters, MemoryPurpose::gradients, MemoryPurpose::optimizer}) {
+    constant += static_cast<int64_t>(known.memory.live_by_purpose[static_cast<size_t>(purpose)]);
+  }
+  const auto known_peak = static_cast<int64_t>(known.memory.peak);
+  double per_sample = static_cast<double>(known_peak - constant) / static_cast<double>(what.batch);
+  measure::Experiment larger = what;
+  int64_t fits = known_peak <= budget ? what.batch : 0, too_large = most + 1;
+  for (int tries = 0; tries < 4 && fits + 1 < too_large; ++tries) {
+    check_signals();
+    const auto on_line = static_cast<int64_t>(static_cast<double>(budget - constant) / per_sample);
+    larger.batch = std::clamp(on_line, fits + 1, too_large - 1);
+    if (budget <= constant || on_line <= fits) break;
+    const CheckpointChoice same = {CheckpointChoice::Kind::given, 0, known.plan().segments};
+    const auto peak = static_cast<int64_t>(run_steps(larger, samples, same, 1, {}).peak_bytes);
+    (peak <= budget ? fits : too_large) = larger.batch;
+    per_sample = static_cast<double>(peak - constant) / static_cast<double>(larger.batch);
+  }
+  return fits;
+}
+
+// A step of several batches compared with a step of one batch of the same total size; medians.
+Json accumulation_cost(const measure::Experiment& what, const SampleSource& samples, int64_t repeats) {
+  measure::OneStep step(what, samples.info());
+  const auto pass = [&](int64_t count, int64_t batch) {
+    const MemorySource set = repeated(samples, batch);
+    Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
+    const std::vector<Batch> inputs(static_cast<size_t>(count), loader.next());
+    return 1e3 * seconds_on(what.device, [&] { step.run(inputs); });
+  };
+  std::vector<double> accumulated, one_batch;
+  for (int64_t r = 0; r <= repeats; ++r) {
+    check_signals();
+    const double parts = pass(micro_batches, what.batch), whole = pass(1, micro_batches * what.batch);
+    if (r == 0) continue;  // warms up memory and threads
+    accumulated.push_back(parts);
+    one_batch.push_back(whole);
+  }
+  const double parts = median(accumulated), whole = median(one_batch);
+  return {{"micro_batches", micro_batches},
+          {"batch", what.batch},
+          {"accumulated_ms", parts},
+          {"one_batch_ms", whole},
+          {"ratio", parts / whole}};
+}
 
 Json by_purpose(const BytesByPurpose& bytes) {
   Json json = Json::object();
@@ -44,7 +159,7 @@ Json by_purpose(const BytesByPurpose& bytes) {
 
 size_t total(const BytesByPurpose& bytes) { return std::accumulate(bytes.begin(), bytes.end(), size_t{0}); }
 
-Json timeline(const measure::MeasuredStep& step) {
+Json timeline(const MeasuredStep& step) {
   constexpr size_t most = 128;
   const size_t count = step.events.size(), points = std::min(count, most);
   Json json = Json::array();
@@ -63,21 +178,21 @@ Json timeline(const measure::MeasuredStep& step) {
   return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
 }
 
-size_t activation_peak(const measure::MeasuredStep& step) {
-  return step.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
+size_t activation_peak(const MeasuredStep& step) {
+  return step.memory.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
 }
 
 // What a step has in both tables; `between` comes before its time.
-std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const std::vector<report::Figure>& between) {
+std::vector<report::Figure> figures_of(const MeasuredStep& step, const std::vector<report::Figure>& between) {
   std::vector<report::Figure> all = {
-      {"stages", step.plan.costs.stages.size() - 1},
-      {"segments", mapped(step.plan.segments, measure::segment_to_json)},
-      {"predicted_peak_bytes", step.plan.predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
-      {"peak_bytes", step.peak, "peak MiB", "{:.1f}", report::to_mebibytes},
-      {"predicted_extra_time", step.plan.predicted.extra_ms / step.plan.costs.milliseconds()},
-      {"at_peak", by_purpose(step.at_peak)},
-      {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
-      {"weights_sha256", step.weights_sha256}};
+      {"stages", step.plan().costs.stages.size() - 1},
+      {"segments", mapped(step.plan().segments, measure::segment_to_json)},
+      {"predicted_peak_bytes", step.plan().predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
+      {"peak_bytes", step.memory.peak, "peak MiB", "{:.1f}", report::to_mebibytes},
+      {"predicted_extra_time", step.plan().predicted.extra_ms / step.plan().costs.milliseconds()},
+      {"at_peak", by_purpose(step.memory.at_peak)},
+      {"peak_by_purpose", by_purpose(step.memory.peak_by_purpose)},
+      {"weights_sha256", step.run.weights_sha256}};
   all.insert(all.end(), between.begin(), between.end());
   all.push_back({"step_ms", step.milliseconds, "step ms", "{:.1f}"});
   return all;
@@ -86,7 +201,7 @@ std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const 
 // What to give `train` for half the bytes: of the rows with the same steps as the first, the one that takes the least
 // time of those with at most half of its bytes, or the one with the fewest.
 std::string command_for_half(const std::vector<MemoryRow>& rows) {
-  const auto peak = [](const MemoryRow& row) { return static_cast<double>(row.step.peak); };
+  const auto peak = [](const MemoryRow& row) { return static_cast<double>(row.step.memory.peak); };
   const MemoryRow &all = rows.front(), *best = nullptr, *fewest = &all;
   for (const MemoryRow& row : rows) {
     if (row.accumulate != all.accumulate) continue;
@@ -108,15 +223,16 @@ std::string command_for_half(const std::vector<MemoryRow>& rows) {
 report::Rows curve_of(const std::vector<MemoryRow>& points) {
   report::Rows all{.table = {.title = "bytes against time"}};
   for (const MemoryRow& point : points) {
-    const measure::MeasuredStep &step = point.step, &off = points[0].step;
+    const MeasuredStep &step = point.step, &off = points[0].step;
     const auto peak = static_cast<double>(activation_peak(step));
     std::vector<report::Figure> line =
         figures_of(step, {{"", peak, "activations MiB", "{:.1f}", report::to_mebibytes}});
     line.insert(line.begin(),
-                {{"checkpoint", point.checkpoint, "checkpoint, f32"}, {"", step.plan.segments.size(), "segments"}});
-    line.insert(line.end(), {{"extra_time", step.milliseconds / off.milliseconds - 1, "time", "{:+.1f} %", 100},
-                             {"activations_saved", 1 - peak / static_cast<double>(activation_peak(off))},
-                             {"", step.weights_sha256 == off.weights_sha256 ? "the same" : "DIFFERENT", "weights"}});
+                {{"checkpoint", point.checkpoint, "checkpoint, f32"}, {"", step.plan().segments.size(), "segments"}});
+    line.insert(line.end(),
+                {{"extra_time", step.milliseconds / off.milliseconds - 1, "time", "{:+.1f} %", 100},
+                 {"activations_saved", 1 - peak / static_cast<double>(activation_peak(off))},
+                 {"", step.run.weights_sha256 == off.run.weights_sha256 ? "the same" : "DIFFERENT", "weights"}});
     all.add(line);
   }
   return all;
@@ -128,7 +244,6 @@ class MemoryCommand : public RecordingCommand {
   int64_t steps_ = 3;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
-  Device device_ = Device::cpu;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"profile memory", "profile memory --model char_gpt --blocks auto --data tinyshakespeare",
@@ -162,7 +277,7 @@ class MemoryCommand : public RecordingCommand {
   MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
                         const SampleSource& samples) const {
     return {precision, checkpoint, accumulate,
-            measure::measure_step(step_case(precision, accumulate), samples, parse_checkpoint(checkpoint), steps)};
+            measure_step(step_case(precision, accumulate), samples, parse_checkpoint(checkpoint), steps)};
   }
 
   std::vector<MemoryRow> measure_rows(const SampleSource& samples) const {
@@ -173,8 +288,8 @@ class MemoryCommand : public RecordingCommand {
           if (!quiet_)
             cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
           MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
-          row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan.segments,
-                                                     samples, budget_bytes_, largest_batch_looked_at);
+          row.largest_batch = largest_batch(step_case(precision, accumulate), row.step, samples, budget_bytes_,
+                                            largest_batch_looked_at);
           rows.push_back(std::move(row));
         }
       }
@@ -190,7 +305,7 @@ class MemoryCommand : public RecordingCommand {
     };
     add("off");
     add("budget=auto");
-    const measure::CheckpointPlan off = points[0].step.plan;
+    const measure::CheckpointPlan off = points[0].step.plan();
     const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
     for (int i = 0; i < curve_budgets; ++i) {
       add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
@@ -205,7 +320,7 @@ class MemoryCommand : public RecordingCommand {
       purposes.reserve(memory_purposes);
       for (size_t p = 0; p < memory_purposes; ++p) {
         purposes.push_back(
-            {"", row.step.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
+            {"", row.step.memory.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
       }
       std::vector<report::Figure> line = figures_of(row.step, purposes);
       line.insert(line.begin(), {{"precision", hs::name(row.precision), "type"},
@@ -221,7 +336,7 @@ class MemoryCommand : public RecordingCommand {
   std::string headline(const cli::TrainingData& data) const {
     return fmt::format("{}: batch {}, {}, {}, device {}, threads {}", settings_.experiment.model,
                        settings_.experiment.batch, settings_.experiment.optimizer.name, data.train->info().name,
-                       hs::name(device_), threads());
+                       hs::name(settings_.experiment.device), threads());
   }
 
   // Peaks are the planner's, from one step of each type, whose time gives the minutes. The search for the largest batch
@@ -232,8 +347,8 @@ class MemoryCommand : public RecordingCommand {
     int64_t rows = 0;
     for (const Precision precision : precisions) {
       for (const char* checkpoint : checkpoints) {
-        const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
-        const auto peak = static_cast<double>(step.plan.predicted.peak);
+        const MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
+        const auto peak = static_cast<double>(step.plan().predicted.peak);
         double steps =
             steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
                                        static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
@@ -241,7 +356,7 @@ class MemoryCommand : public RecordingCommand {
         // The curve's time is divided over the rows off, all and auto.
         if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
         plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
-                  report::mebibytes(static_cast<size_t>(step.plan.predicted.peak))},
+                  report::mebibytes(static_cast<size_t>(step.plan().predicted.peak))},
                  steps * step.milliseconds / 1e3);
         rows += std::ssize(accumulations);
       }
@@ -251,27 +366,22 @@ class MemoryCommand : public RecordingCommand {
 
   void run(const cli::Flags& flags) override {
     settings_.use(flags);
-    device_ = settings_.experiment.device;
     outputs_.open();
     constexpr int64_t samples = 512;  // memory does not depend on their contents
     const cli::TrainingData data =
         cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
     if (dry_run_) return print_plan(data);
 
-    const measure::AccumulationCost cost =
-        measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
+    const int64_t batch = settings_.experiment.batch;
+    const Json cost = accumulation_cost(step_case(Precision::f32, 1), *data.train, steps_);
     const std::vector<MemoryRow> measured = measure_rows(*data.train);
     const report::Rows rows = rows_of(measured),
                        curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
     Json record =
-        report::new_record(name(), device_, flags.config(),
+        report::new_record(name(), settings_.experiment.device, flags.config(),
                            {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}});
     record["rows"] = rows.json;
-    record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
-                                   {"batch", cost.batch},
-                                   {"accumulated_ms", cost.accumulated_ms},
-                                   {"one_batch_ms", cost.one_batch_ms},
-                                   {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
+    record["accumulation_cost"] = cost;
     record["curve"] = curve.json;
     std::vector<report::Table> tables = {rows.table};
     if (curve_) tables.push_back(curve.table);
@@ -279,8 +389,8 @@ class MemoryCommand : public RecordingCommand {
         record, headline(data), tables,
         {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
                      "ms: {:.2f} times",
-                     cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
-                     cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms),
+                     micro_batches, batch, report::number(cost, "accumulated_ms"), micro_batches * batch,
+                     report::number(cost, "one_batch_ms"), report::number(cost, "ratio")),
          command_for_half(measured)});
   }
 };

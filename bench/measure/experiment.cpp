@@ -93,25 +93,22 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
   experiment.graph_steps = is_possible && !is_stopped ? usual : 1;
 }
 
-CheckpointPlan plan_step(const CheckpointChoice& choice, StagedModel& model, const Tensor& images,
-                         const Tensor& labels) {
-  StepCosts costs = measure_stages(model, images, labels);
-  if (choice.kind == CheckpointChoice::Kind::smallest) {
-    for (int64_t i = 1; i < choice.value; ++i) costs.take_shorter_times(measure_stages(model, images, labels));
-  }
-  const std::vector<Segment> segments = segments_of(choice, costs);
-  const PlanFigures predicted = predict(costs, segments);
-  model.set_segments(segments);
-  reset_peak(images.device());
-  return {std::move(costs), segments, predicted};
-}
-
-std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const Experiment& experiment,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan) {
-  return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
-    if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
-    plan = plan_step(choice, model, images, labels);
+  const CheckpointChoice choice = experiment.checkpoint;
+  const bool measures = experiment.measures_stages || choice.needs_costs();
+  return [choice, measures, &model, &plan](const Tensor& images, const Tensor& labels) {
+    if (!measures) return model.set_segments(segments_of(choice, model.stages().size()));
+    StepCosts costs = measure_stages(model, images, labels);
+    if (choice.kind == CheckpointChoice::Kind::smallest) {
+      for (int64_t i = 1; i < choice.value; ++i) costs.take_shorter_times(measure_stages(model, images, labels));
+    }
+    const std::vector<Segment> segments = segments_of(choice, costs);
+    const PlanFigures predicted = predict(costs, segments);
+    model.set_segments(segments);
+    plan = {std::move(costs), segments, predicted};
+    reset_peak(images.device());
   };
 }
 
@@ -149,7 +146,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   }
 
   TrainHooks recording = hooks;
-  recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
+  recording.before_first_step = checkpointer(experiment, *model, record.plan);
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
     record.resident_bytes_by_epoch.push_back(cli::resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);

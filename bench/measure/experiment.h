@@ -36,9 +36,10 @@ struct Experiment : TrainConfig {
   std::string start;              // a model's file, whose weights a run begins with; empty: the seed determines them
   LoraOptions lora;
   CheckpointChoice checkpoint;
-  double held_out = 0;       // the fraction of the training set that is held out to validate on
-  double max_minutes = 0;    // 0: no limit
-  bool noise_scale = false;  // see NoiseScale
+  double held_out = 0;           // the fraction of the training set that is held out to validate on
+  double max_minutes = 0;        // 0: no limit
+  bool noise_scale = false;      // see NoiseScale
+  bool measures_stages = false;  // for RunRecord::plan, whatever is checkpointed
   // > 0: also tests after so many steps, each time as if the test samples were held out to validate on.
   int64_t test_every_steps = 0;
   bool validates_in_epochs() const { return test_every_steps > 0 || (held_out > 0 && validate_every.steps > 0); }
@@ -76,7 +77,7 @@ Split split_of(const Experiment& experiment, const SampleInfo& set);
 // Of a model for this data set.
 ModelSizes sizes_for(const SampleInfo& set, int64_t blocks);
 
-// How a run was checkpointed, if a budget was requested.
+// How a run was checkpointed, if a budget was requested, or with Experiment::measures_stages.
 struct CheckpointPlan {
   StepCosts costs;
   std::vector<Segment> segments;
@@ -132,12 +133,9 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
 // The SHA-256 of the values of all these parameters, in order, without gaps.
 std::string sha256(const std::vector<NamedParameter>& parameters);
 
-// Measures a step, sets the segments that are chosen by its costs, and resets the device's peak.
-CheckpointPlan plan_step(const CheckpointChoice& choice, StagedModel& model, const Tensor& images,
-                         const Tensor& labels);
-// Returns a TrainHooks::before_first_step that sets the model's segments; for a budget by plan_step(), as `plan`. The
-// model and `plan` must outlive training.
-std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+// Returns a TrainHooks::before_first_step that sets the model's segments; where there is to be a plan, it measures a
+// step, chooses them by its costs, and resets the device's peak. The model and `plan` must outlive training.
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const Experiment& experiment,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);
 

@@ -27,7 +27,7 @@ class NoiseScale {
   int64_t step() const { return large_; }
 
  private:
-  const int64_t small_, large_;
+  int64_t small_, large_;
   int64_t steps_ = 0;
   double small_sum_ = 0, large_sum_ = 0;
 };

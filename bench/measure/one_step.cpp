@@ -17,7 +17,7 @@ OneStep::OneStep(const Experiment& experiment, const SampleInfo& set)
       arena_(*model_, experiment.device),
       optimizer_(make_optimizer(arena_, experiment.optimizer)),
       scaler_({.enabled = experiment.precision == Precision::f16}, experiment.device),
-      before_first_(checkpointer(experiment.checkpoint, *model_, plan_)),
+      before_first_(checkpointer(experiment, *model_, plan_)),
       config_(experiment) {
   ambient().training = true;
   ambient().fuse = experiment.fuse;
