@@ -12,28 +12,200 @@
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <map>
+#include <thread>
+
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
-#include "bench/measure/loader_bench.h"
+#include "bench/measure/loader_search.h"
+#include "bench/measure/observers/profiler.h"
 #include "bench/measure/work_folder.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/record_file.h"
+#include "data/formats/tfrecord.h"
 #include "data/io/memory_source.h"
+#include "data/io/sample_writer.h"
+#include "data/synthetic.h"
+#include "engine/random.h"
 
 namespace hs::bench::commands {
 namespace {
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names = {"all"};
-  for (const measure::Format& format : measure::formats()) names.push_back(format.name);
-  return names;
+namespace fs = std::filesystem;
+using measure::loader_settings;
+using measure::LoaderSetting;
+using std::chrono::microseconds;
+
+constexpr CacheMode loader_caches[] = {CacheMode::none, CacheMode::ram, CacheMode::device};
+constexpr double no_stall = 0.01;  // below this fraction of the time, steps count as not waiting
+constexpr int64_t steps_with_work = 100;
+constexpr double measured_seconds = 0.2;
+constexpr int warm_passes = 7;
+
+// A data set of 24 batches of 16 samples; reading a sample sleeps 100 microseconds. Timelines show 8 batches.
+constexpr int64_t throttled_batch = 16, throttled_batches = 24;
+constexpr int64_t drawn_batches = 8;
+constexpr microseconds throttled_delay(100);
+
+MemorySource throttled_set() { return synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches); }
+
+// A span of a timeline: reading a batch, or computing with it.
+struct LoaderSpan {
+  std::string lane;  // "load 1", "load 2", "step"
+  int64_t batch = 0;
+  double begin = 0, end = 0;  // milliseconds since the first span began
+};
+
+// What a loader and the steps that took its batches did, sorted by lane, then batch; without batches for later steps.
+std::vector<LoaderSpan> spans_of(const measure::Profile& profile) {
+  std::vector<LoaderSpan> all;
+  std::map<size_t, size_t> loaders;  // the number of the thread with this row, from 1
+  for (const measure::ProfileSpan& span : profile.spans) {
+    const bool is_step = span.name == std::string_view("step");
+    if ((!is_step && span.name != std::string_view("fill")) || span.number >= drawn_batches) continue;
+    std::string lane = "step";
+    if (!is_step) lane = fmt::format("load {}", loaders.try_emplace(span.row, loaders.size() + 1).first->second);
+    all.push_back({lane, span.number, 1e3 * span.begin, 1e3 * span.end});
+  }
+  const double start = std::ranges::min(all, {}, &LoaderSpan::begin).begin;
+  for (LoaderSpan& span : all) span.begin -= start, span.end -= start;
+  std::ranges::sort(all, {}, [](const LoaderSpan& span) { return std::pair(span.lane, span.batch); });
+  return all;
 }
+
+// One line per lane; columns are equal intervals of time, `total` in all, and a span is filled with the last digit of
+// its batch number.
+std::string draw(const std::vector<LoaderSpan>& spans, double total, int width) {
+  const auto column = [&](double time) { return static_cast<size_t>(time / total * width); };
+  std::map<std::string, std::string> lines;
+  for (const LoaderSpan& span : spans) {
+    std::string& line = lines[span.lane];
+    line.resize(static_cast<size_t>(width), ' ');
+    for (size_t i = column(span.begin); i < column(span.end); ++i) line[i] = static_cast<char>('0' + span.batch % 10);
+  }
+  std::string text;
+  for (const auto& [lane, line] : lines) text += fmt::format("  {:<7} |{}|\n", lane, line);
+  return text;
+}
+
+// A view of a source that sleeps before each read.
+class ThrottledSource : public SampleSource {
+ public:
+  explicit ThrottledSource(const SampleSource& source) : SampleSource(source.info()), source_(source) {}
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override {
+    std::this_thread::sleep_for(throttled_delay);
+    source_.read_through(index, image);
+  }
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  const SampleSource& source_;
+};
+
+// How a step's computation is simulated.
+enum class Compute {
+  spin,   // keeps a core busy, as training on the CPU does
+  sleep,  // leaves the core free, as training on a GPU does
+};
+
+struct LoaderRun {
+  int64_t steps = 0, samples = 0;
+  double seconds = 0;
+  double wait = 0;  // of `seconds`, in next()
+
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+  double per_step(double part) const { return part / static_cast<double>(steps); }
+  double stall_share() const { return wait / seconds; }
+};
+
+// Takes `steps` batches from the loader and computes for `compute` after each.
+LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds compute) {
+  LoaderRun run;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start;
+  for (; run.steps < steps; ++run.steps) {
+    check_signals();
+    const Batch batch = loader.next();
+    run.samples += batch.labels.size();
+    const Clock::time_point got = Clock::now();
+    run.wait += in_seconds(got - now);
+    const Range step("step", run.steps);
+    if (how == Compute::sleep) std::this_thread::sleep_until(got + compute);
+    do now = Clock::now();
+    while (now < got + compute);
+  }
+  run.seconds = in_seconds(now - start);
+  return run;
+}
+
+// The indices of all samples in a random order.
+std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
+  const Permutation at(static_cast<uint64_t>(count), {.seed = seed, .purpose = RandomPurpose::shuffle});
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < count; ++i) order.push_back(static_cast<int64_t>(at(static_cast<uint64_t>(i))));
+  return order;
+}
+
+// A data format, written to a separate folder. Without functions, the data set stays in memory.
+struct Format {
+  std::string name;
+  std::function<std::unique_ptr<SampleWriter>(const fs::path& folder, const SampleInfo& info)> write;
+  std::function<std::unique_ptr<SampleSource>(const fs::path& folder)> open;
+};
+
+Format folder_of(const char* name, ImageFormat format) {
+  return {name,
+          [format](const fs::path& at, const SampleInfo& info) {
+            return write_image_folder(at / "set", info, format, Lifetime::temporary);
+          },
+          [](const fs::path& at) { return open_image_folder(at / "set", {}); }};
+}
+
+// Fastest first.
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {
+      {"memory", nullptr, nullptr},
+      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"record_zlib",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
+       },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
+       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
+      folder_of("pgm", ImageFormat::pgm),
+      folder_of("jpeg", ImageFormat::jpeg),
+      folder_of("png", ImageFormat::png),
+  };
+  return all;
+}
+
+void write(const Format& format, const SampleSource& data, const fs::path& folder) {
+  if (!format.write) return;
+  fs::create_directory(folder);
+  const auto writer = format.write(folder, data.info());
+  copy_samples(data, data.info().count, *writer, [](int64_t) { check_signals(); });
+}
+
+// What write() has written, or of a format in memory `data` itself.
+struct Opened {
+  const std::unique_ptr<SampleSource> own;
+  const SampleSource& source;
+
+  Opened(const Format& format, const SampleSource& data, const fs::path& folder)
+      : own(format.open ? format.open(folder) : nullptr), source(own ? *own : data) {}
+};
 
 // The cheapest of a format's rows: fewest threads, then least memory (the order of the settings), then the smallest
 // cache.
 Json cheapest(const Json& rows, const std::string& format) {
-  for (const measure::LoaderSetting& setting : measure::loader_settings) {
+  for (const LoaderSetting& setting : loader_settings) {
     for (const Json& row : rows) {
       if (row["format"] != format || row["workers"] != setting.workers || row["prefetch"] != setting.prefetch) continue;
-      if (row["stall_share"].get<double>() < measure::no_stall) return row;
+      if (row["stall_share"].get<double>() < no_stall) return row;
     }
   }
   return nullptr;
@@ -42,21 +214,23 @@ Json cheapest(const Json& rows, const std::string& format) {
 class LoaderCommand : public RecordingCommand {
   std::string device_ = "auto", format_ = "all";
   cli::DataChoice data_;
-  int64_t samples_ = 20000, batch_ = 64, compute_ = 4000;
-  uint64_t seed_ = 1;
+  LoaderOptions options_ = {.batch = 64};  // and seed and device, of all loaders
+  int64_t samples_ = 20000, compute_ = 4000;
   bool list_ = false, dry_run_ = false, quiet_ = false;
 
   void declare(cli::Flags& flags) override {
+    std::vector<std::string> names = mapped(formats(), &Format::name);
+    names.insert(names.begin(), "all");
     flags.examples({"bench loader", "bench loader --data cifar10 --format png --compute 5000",
                     "bench loader --samples 5000 --json loader.json --html loader.html"},
                    "docs/command_line.md says what each table measures.");
     flags.data(data_);
     flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set").unrecorded();
-    flags.batch(batch_);
+    flags.batch(options_.batch);
     flags.integer("--compute", compute_, 0, 10000000, "Work of a step in microseconds").record("compute_us");
-    flags.seed(seed_);
+    flags.seed(options_.seed);
     flags.device(device_);
-    flags.choice("--format", format_, format_names(), "One format beside memory, or all");
+    flags.choice("--format", format_, names, "One format beside memory, or all");
     flags.list(list_);
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
@@ -64,93 +238,221 @@ class LoaderCommand : public RecordingCommand {
 
   void progress(const std::string& what) const {
     if (!quiet_) cli::notice(what);
-    cli::check_signals("while measuring; no results were written");
+    check_signals();
   }
 
-  measure::LoaderBench bench(Device device) const {
-    measure::LoaderBench bench;
-    bench.options.batch = batch_;
-    bench.options.seed = seed_;
-    bench.options.device = device;
-    bench.compute = std::chrono::microseconds(compute_);
-    bench.check = [] { cli::check_signals("while measuring; no results were written"); };
-    return bench;
-  }
-
-  std::vector<const measure::Format*> measured_formats() const {
-    std::vector<const measure::Format*> measured;
-    for (const measure::Format& format : measure::formats()) {
+  std::vector<const Format*> measured_formats() const {
+    std::vector<const Format*> measured;
+    for (const Format& format : formats()) {
       if (format_ == "all" || format.name == format_ || !format.write) measured.push_back(&format);
     }
     return measured;
   }
 
-  std::string headline(const SampleInfo& info, Device device) const {
+  std::string headline(const SampleInfo& info) const {
     return fmt::format("{}: {} samples of {} bytes, batch {}, device {}", info.name, info.count, info.image_bytes(),
-                       batch_, hs::name(device));
+                       options_.batch, hs::name(options_.device));
   }
 
   void print_list() const {
-    const auto caches = mapped(measure::loader_caches, [](CacheMode cache) { return cli::name(cache); });
-    const auto settings = mapped(measure::loader_settings, [](const measure::LoaderSetting& setting) {
+    const auto caches = mapped(loader_caches, [](CacheMode cache) { return cli::name(cache); });
+    const auto settings = mapped(loader_settings, [](const LoaderSetting& setting) {
       return fmt::format("{} and {}", setting.workers, setting.prefetch);
     });
     report::Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
-    for (const measure::Format* format : measured_formats()) {
+    for (const Format* format : measured_formats()) {
       table.lines.push_back(
           {format->name, fmt::format("{}", fmt::join(caches, ", ")), fmt::format("{}", fmt::join(settings, ", "))});
     }
     cli::write_stdout(to_text(table));
   }
 
-  void print_plan(const SampleSource& data, Device device) const {
+  LoaderOptions with(const LoaderSetting& setting, CacheMode cache) const {
+    LoaderOptions all = options_;
+    all.workers = setting.workers;
+    all.prefetch = setting.prefetch;
+    all.cache = cache;
+    return all;
+  }
+
+  // Of the source that sleeps.
+  LoaderOptions throttled(const LoaderSetting& setting) const {
+    LoaderOptions all = with(setting, CacheMode::none);
+    all.batch = throttled_batch;
+    return all;
+  }
+
+  // One thread reads all samples of `folder`, or of `data` for a format in memory, in shuffled order.
+  void read(const Format& format, const SampleSource& data, const fs::path& folder, report::Rows& rows) const {
+    const SampleInfo& info = data.info();
+    const std::vector<int64_t> order = shuffled(info.count, options_.seed);
+    std::vector<uint8_t> batch(static_cast<size_t>(options_.batch * info.image_bytes()));
+    const auto samples_per_second = [&](const SampleSource& source, Clock::time_point start) {
+      for (int64_t i = 0; i < info.count; ++i) {
+        if (i % options_.batch == 0) check_signals();
+        source.read(order[static_cast<size_t>(i)], batch.data() + i % options_.batch * info.image_bytes());
+      }
+      return static_cast<double>(info.count) / seconds_since(start);
+    };
+    const Clock::time_point start = Clock::now();
+    const Opened opened(format, data, folder);
+    const double cold = samples_per_second(opened.source, start);
+    std::vector<double> warm;
+    for (int i = 0; i < warm_passes; ++i) warm.push_back(samples_per_second(opened.source, Clock::now()));
+    const auto [files, bytes] =
+        opened.own ? measure::files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
+    rows.add({{"name", format.name, "format"},
+              {"files", files, "files"},
+              {"bytes", bytes, "MB", "{:.1f}", 1e-6},
+              {"cold_samples_per_second", cold, "cold samples/s", "{:.0f}"},
+              {"warm_samples_per_second", median(warm), "warm samples/s", "{:.0f}"}});
+  }
+
+  // One row per setting, all with this cache.
+  void add_rows(const Format& format, const SampleSource& source, CacheMode cache, report::Rows& rows) const {
+    const Compute how = options_.device == Device::cpu ? Compute::spin : Compute::sleep;
+    for (const LoaderSetting& setting : loader_settings) {
+      Loader loader(source, with(setting, cache));
+      const int64_t epoch = loader.batches_per_epoch();
+      // The first epoch fills the caches, the operating system's too; from its time follows how many epochs to measure.
+      const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
+      const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
+      const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0)),
+                      with_work = run_loader(loader, std::min(epoch, steps_with_work), how, microseconds(compute_));
+      const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
+      rows.add({{"format", format.name, "format"},
+                {"cache", cli::name(cache), "cache"},
+                {"workers", setting.workers, "workers"},
+                {"prefetch", setting.prefetch, "prefetch"},
+                {"samples_per_second", alone.samples_per_second(), "samples/s", "{:.0f}"},
+                {"megabytes_per_second", megabytes, "MB/s", "{:.1f}"},
+                {"wait_us_per_step", 1e6 * alone.per_step(alone.wait), "wait us/step", "{:.1f}"},
+                {"stall_share", with_work.stall_share(), fmt::format("stall at {} us", compute_), "{:.2f} %", 100}});
+    }
+  }
+
+  // Loading and computing that both sleep: in sequence and overlapped.
+  report::Rows overlap() const {
+    const MemorySource set = throttled_set();
+    const ThrottledSource source(set);
+    const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
+      Loader loader(source, throttled(setting));
+      const auto work = microseconds(static_cast<int64_t>(1000 * compute_ms));
+      const LoaderRun run = run_loader(loader, loader.batches_per_epoch(), Compute::sleep, work);
+      return 1e3 * run.per_step(run.seconds);
+    };
+    report::Rows rows{.table = {.title = "ms per step"}};
+    const double load_ms = step_ms({0, 0}, 0);
+    for (const double factor : {0.5, 1.0, 2.0}) {
+      for (const LoaderSetting& setting : loader_settings) {
+        const double compute_ms = factor * load_ms,
+                     loaders = static_cast<double>(std::max<int64_t>(setting.workers, 1));
+        rows.add({{"", "a source that sleeps", "data"},
+                  {"load_ms", load_ms, "load", "{:.2f}"},
+                  {"compute_ms", compute_ms, "compute", "{:.2f}"},
+                  {"workers", setting.workers, "workers"},
+                  {"prefetch", setting.prefetch, "prefetch"},
+                  {"step_ms", step_ms(setting, compute_ms), "step", "{:.2f}"},
+                  {"sum_ms", load_ms + compute_ms, "sum", "{:.2f}"},
+                  {"largest_ms", std::max(load_ms / loaders, compute_ms), "largest", "{:.2f}"}});
+      }
+    }
+    return rows;
+  }
+
+  // The same as timelines; also appends them to `drawings` as text.
+  Json timelines(std::string& drawings) const {
+    const MemorySource set = throttled_set();
+    const ThrottledSource source(set);
+    Json timelines = Json::array();
+    for (const auto& [rung, setting] : {std::pair("synchronous", LoaderSetting{0, 0}),
+                                        {"one thread, one batch ahead", {1, 1}},
+                                        {"two threads, four batches ahead", {2, 4}}}) {
+      LoaderOptions in_order = throttled(setting);
+      in_order.shuffle = false;
+      measure::Profiler profiler(Device::cpu);
+      {
+        Loader loader(source, in_order);
+        run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800));
+      }
+      const std::vector<LoaderSpan> spans = spans_of(profiler.finish());
+      const double end = std::ranges::max(spans, {}, &LoaderSpan::end).end;
+      const Json list = mapped(spans, [](const LoaderSpan& span) {
+        return Json::array({span.lane, span.batch, span.begin, span.end});
+      });
+      timelines.push_back(
+          {{"name", rung}, {"workers", setting.workers}, {"prefetch", setting.prefetch}, {"spans", list}});
+      drawings += fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, end, 96));
+    }
+    return timelines;
+  }
+
+  // Seconds that all of a format take for `count` samples: writes and reads it with those of `some`, and assumes the
+  // same time per sample for the others.
+  double forecast(const Format& format, const SampleSource& some, int64_t count, const fs::path& folder) const {
+    const auto whole = static_cast<double>(count), tried = static_cast<double>(some.info().count);
+    Clock::time_point start = Clock::now();
+    write(format, some, folder);
+    const double writing = seconds_since(start) / tried * whole;
+    const Opened opened(format, some, folder);
+    std::vector<uint8_t> image(static_cast<size_t>(some.info().image_bytes()));
+    start = Clock::now();
+    for (int64_t i = 0; i < some.info().count; ++i) opened.source.read(i, image.data());
+    const double pass = seconds_since(start) / tried * whole;
+    const double steps =
+        std::min(std::ceil(whole / static_cast<double>(options_.batch)), static_cast<double>(steps_with_work));
+    const double work = steps * in_seconds(microseconds(compute_));
+    const double rows = std::size(loader_settings) * (static_cast<double>(std::size(loader_caches)) * (pass + work) +
+                                                      std::max(pass, measured_seconds) + 2 * measured_seconds);
+    return writing + (1 + warm_passes) * pass + rows;
+  }
+
+  void print_plan(const SampleSource& data) const {
     const SampleInfo& info = data.info();
     const MemorySource some = load_samples(data, 256);
     const measure::WorkFolder work;
     measure::DryRun plan({"format", "seconds"});
-    const std::vector<const measure::Format*> measured = measured_formats();
-    for (const measure::Format* format : measured) {
-      const double seconds = bench(device).forecast(*format, some, info.count, work.path() / format->name);
+    const std::vector<const Format*> measured = measured_formats();
+    for (const Format* format : measured) {
+      const double seconds = forecast(*format, some, info.count, work.path() / format->name);
       plan.add({format->name, fmt::format("{:.1f}", seconds)}, seconds);
     }
-    plan.print(headline(info, device), info.name, fmt::format("{} formats", measured.size()),
+    plan.print(headline(info), info.name, fmt::format("{} formats", measured.size()),
                fmt::format("; the set takes {} MiB, a cache as much again",
                            report::mebibytes(static_cast<size_t>(info.count * info.image_bytes()))));
   }
 
   void run(const cli::Flags& flags) override {
     if (list_) return print_list();
-    const Device device = cli::resolve_device(device_);
+    options_.device = cli::resolve_device(device_);
     outputs_.open();
     const cli::TrainingData all = cli::open_training_data(data_, {samples_, !flags.given("--samples")}, {1, true});
     const MemorySource data = load_samples(*all.train);
-    if (dry_run_) return print_plan(data, device);
+    if (dry_run_) return print_plan(data);
     const SampleInfo& info = data.info();
     const measure::WorkFolder work;
-    const measure::LoaderBench bench = this->bench(device);
 
-    Json record = report::new_record(name(), device, flags.config(),
+    Json record = report::new_record(name(), options_.device, flags.config(),
                                      {{"name", info.name},
                                       {"synthetic", all.synthetic},
                                       {"samples", info.count},
                                       {"image_bytes", info.image_bytes()}});
-    report::Rows read{.table = {.title = "one thread, without a loader"}},
+    report::Rows from_files{.table = {.title = "one thread, without a loader"}},
         rows{.table = {.title = "warm epochs through a loader", .left = 2}},
         sweep{.table = {.title = fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
-                                             100 * measure::no_stall, compute_),
+                                             100 * no_stall, compute_),
                         .left = 2}};
-    const std::vector<const measure::Format*> measured = measured_formats();
-    for (const measure::Format* format : measured) {
+    const std::vector<const Format*> measured = measured_formats();
+    for (const Format* format : measured) {
       progress(format->name);
-      bench.write(*format, data, work.path() / format->name);
-      bench.read(*format, data, work.path() / format->name, read);
+      write(*format, data, work.path() / format->name);
+      read(*format, data, work.path() / format->name, from_files);
     }
-    for (const measure::Format* format : measured) {
-      const auto opened = format->open ? format->open(work.path() / format->name) : nullptr;
-      const SampleSource& source = opened ? *opened : static_cast<const SampleSource&>(data);
-      for (const CacheMode cache : measure::loader_caches) {
+    for (const Format* format : measured) {
+      const Opened opened(*format, data, work.path() / format->name);
+      for (const CacheMode cache : loader_caches) {
         progress(fmt::format("{}, cache {}", format->name, cli::name(cache)));
-        bench.add_rows(*format, source, cache, rows);
+        add_rows(*format, opened.source, cache, rows);
       }
       const Json best = cheapest(rows.json, format->name);
       sweep.add({{"format", format->name, "format"},
@@ -163,14 +465,14 @@ class LoaderCommand : public RecordingCommand {
     }
     std::string drawings;
     progress("overlap");
-    const report::Rows overlap = bench.overlap();
+    const report::Rows overlap = this->overlap();
     progress("timelines");
-    record["formats"] = read.json;
+    record["formats"] = from_files.json;
     record["rows"] = rows.json;
     record["sweep"] = sweep.json;
     record["overlap"] = overlap.json;
-    record["timelines"] = bench.timelines(drawings);
-    outputs_.finish(record, headline(info, device), {read.table, rows.table, sweep.table, overlap.table});
+    record["timelines"] = timelines(drawings);
+    outputs_.finish(record, headline(info), {from_files.table, rows.table, sweep.table, overlap.table});
     outputs_.use_stdout() ? cli::write_stderr(drawings) : cli::write_stdout(drawings);
   }
 };
