@@ -1,12 +1,16 @@
-// halfstep-bench bench peers: other engines beside this one, on the same training. This writes the samples that all
-// train on, and the record; measure/peers.h runs the trainings.
+// halfstep-bench bench peers: other engines (peers) beside this one, on the same training, each run a process of its
+// own, in turns. Writes the samples that all train on, and the record: its rows are those of docs/benchmarks.md.
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <sstream>
 
+#include "bench/cli/child.h"
+#include "bench/cli/environment.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/peers.h"
+#include "bench/measure/row.h"
 #include "bench/measure/work_folder.h"
 #include "data/formats/idx.h"
 #include "data/formats/record_file.h"
@@ -16,11 +20,107 @@ namespace hs::bench::commands {
 namespace {
 
 namespace fs = std::filesystem;
-using measure::PeerData;
+using Words = std::vector<std::string>;
+
+// The kinds of samples that the peers read. Digits: MNIST's files, the only ones that JAX's script reads.
+enum class PeerData { digits, images, text };
+
+// A model that the peers' scripts implement too. The defaults are the headline experiment of digits; of the others,
+// which cost more, what takes minutes on two cores.
+struct PeerModel {
+  const char* name;
+  PeerData data = PeerData::digits;
+  int64_t train = 20000, test = 5000, epochs = 5, batch = 64;
+};
+const PeerModel peer_models[] = {{"mnist_cnn"},
+                                 {"mnist_cnn_large"},
+                                 {"mlp"},
+                                 {"resnet8", PeerData::images, 10240, 2000, 1, 128},
+                                 {"char_gpt", PeerData::text, 2560, 256, 1, 64}};
+
+struct PeerRow {
+  std::string group;  // the device; or "ranks", or "text on DEVICE" of a model of a text alone
+  const char* name;
+  const char* engine;  // halfstep, halfstep_mpi (several ranks), or that of a script
+  const char* precision;
+  std::string flags;
+  const char* idea;
+
+  Words words() const {
+    std::istringstream in(flags);
+    return {std::istream_iterator<std::string>(in), {}};
+  }
+  bool is_ours() const { return std::string_view(engine).starts_with("halfstep"); }
+  bool has(std::string_view flag) const { return flags.find(flag) != std::string::npos; }
+};
+const PeerRow all_rows[] = {
+    {"cpu", "halfstep f32", "halfstep", "f32", "", "`train` of this program"},
+    {"cpu", "halfstep bf16", "halfstep", "bf16", "", "the same, products and convolutions in bf16"},
+    {"cpu", "torch f32", "torch", "f32", "", "PyTorch as it comes, all data in memory"},
+    {"cpu", "torch f32 NHWC", "torch", "f32", "--channels-last", "the same, convolutions in NHWC"},
+    {"cpu", "torch f32 compiled", "torch", "f32", "--channels-last --mode compile",
+     "and forward, loss and backward by torch.compile"},
+    {"cpu", "torch f32 DataLoader", "torch", "f32", "--channels-last --loading dataloader",
+     "not compiled, batches by a DataLoader with two processes"},
+    {"cpu", "torch bf16 NHWC", "torch", "bf16", "--channels-last", "autocast to bf16"},
+    {"cpu", "jax f32", "jax", "f32", "", "the whole step compiled by XLA, all data in memory"},
+    {"cpu", "jax bf16", "jax", "bf16", "", "the same, products and convolutions in bf16"},
+    {"cuda", "halfstep f32", "halfstep", "f32", "", "`train` of this program, the step as a CUDA graph"},
+    {"cuda", "halfstep tf32", "halfstep", "tf32", "", "f32 on tensor cores"},
+    {"cuda", "halfstep bf16", "halfstep", "bf16", "", "products and convolutions in bf16"},
+    {"cuda", "torch f32", "torch", "f32", "", "PyTorch as it comes, all data on the device"},
+    {"cuda", "torch tf32 NHWC", "torch", "tf32", "--channels-last", "f32 on tensor cores, convolutions in NHWC"},
+    {"cuda", "torch bf16 NHWC", "torch", "bf16", "--channels-last", "autocast to bf16"},
+    {"cuda", "torch bf16 compiled", "torch", "bf16", "--channels-last --mode compile",
+     "and forward, loss and backward by torch.compile"},
+    {"cuda", "torch f32 graph", "torch", "f32", "--mode graph", "the whole step as a CUDA graph"},
+    {"cuda", "torch bf16 graph", "torch", "bf16", "--channels-last --mode graph", "the same in bf16, NHWC"},
+    {"cuda", "torch bf16 DataLoader", "torch", "bf16", "--channels-last --loading dataloader",
+     "batches by a DataLoader with two processes"},
+    {"cuda", "jax f32", "jax", "f32", "", "the whole step compiled by XLA, all data on the device"},
+    {"cuda", "jax tf32", "jax", "tf32", "", "f32 on tensor cores"},
+    {"cuda", "jax bf16", "jax", "bf16", "", "products and convolutions in bf16"},
+    {"ranks", "halfstep f32", "halfstep", "f32", "", "`train` of this program, one process with all threads"},
+    {"ranks", "halfstep f32 ranks", "halfstep_mpi", "f32", "", "mpirun of it: a share of each batch on every rank"},
+    {"ranks", "torch DDP f32", "torch", "f32", "", "DistributedDataParallel over gloo, bucket_cap_mb 25, its default"},
+    {"ranks", "torch DDP f32 NHWC", "torch", "f32", "--channels-last", "the same, convolutions in NHWC"},
+    {"ranks", "torch DDP f32 small", "torch", "f32", "--bucket-cap-mb 0.25", "with bucket_cap_mb 0.25"},
+    // A text has no channels, so that its rows are those of all models and these.
+    {"text on cpu", "torch f32 compiled", "torch", "f32", "--mode compile",
+     "forward, loss and backward by torch.compile"},
+    {"text on cpu", "torch bf16", "torch", "bf16", "", "autocast to bf16, not compiled"},
+    {"text on cuda", "torch tf32", "torch", "tf32", "", "f32 on tensor cores"},
+    {"text on cuda", "torch bf16", "torch", "bf16", "", "autocast to bf16"},
+    {"text on cuda", "torch bf16 compiled", "torch", "bf16", "--mode compile",
+     "and forward, loss and backward by torch.compile"},
+    {"text on cuda", "torch bf16 graph", "torch", "bf16", "--mode graph", "the whole step as a CUDA graph"},
+};
+
+struct Engine {
+  std::vector<std::string> start;  // the first words of its command
+  std::string version;
+  std::string missing;  // why it is not there
+};
+
+constexpr const char* while_measuring = "while measuring; no results were written";
+const std::map<std::string, std::string> peer_scripts = {{"jax", "jax_mnist.py"}, {"torch", "torch_models.py"}};
+
+bool has_scripts(const fs::path& folder) {
+  return std::ranges::any_of(peer_scripts,
+                             [&](const auto& script) { return fs::is_regular_file(folder / script.second); });
+}
+
+// Those of the sources, if this program is in a build folder of them.
+fs::path usual_scripts(const fs::path& program) {
+  for (fs::path folder = program.parent_path(); folder != folder.root_path(); folder = folder.parent_path()) {
+    if (has_scripts(folder / "bench/peers")) return folder / "bench/peers";
+  }
+  return {};
+}
 
 // Writes the samples in a format that all peers of the model read. Throws Error (bad_input) if the model does not take
 // them.
-void write_samples(const cli::TrainingData& data, const measure::PeerModel& model, const fs::path& folder) {
+void write_samples(const cli::TrainingData& data, const PeerModel& model, const fs::path& folder) {
   const SampleInfo& images = data.train->info();
   if (images.is_text() != (model.data == PeerData::text)) {
     fail(ExitCode::bad_input, "--data {}: is {}, and {} is for the other kind", images.name,
@@ -48,11 +148,57 @@ void write_samples(const cli::TrainingData& data, const measure::PeerModel& mode
   }
 }
 
+Json summarize_peer(const PeerRow& measured, const Json& runs) {
+  Json merged = {{"seconds_all", Json::array()}, {"test_accuracy_all", Json::array()}};
+  if (!runs.empty()) merged = measure::merge_rows(runs);
+  Json row = {{"name", measured.name},
+              {"group", measured.is_ours() ? "halfstep" : "peer"},
+              {"engine", measured.engine},
+              {"precision", measured.precision},
+              {"flags", measured.words()}};
+  for (const char* name : {"seconds", "seconds_low", "seconds_high", "seconds_all", "samples_per_second",
+                           "warmup_seconds", "test_accuracy", "test_accuracy_all", "final_loss", "peak_bytes"}) {
+    row[name] = report::member(merged, name);
+  }
+  for (const char* name : {"epochs", "runs"}) {
+    if (measured.is_ours()) row[name] = merged.value(name, Json::array());
+  }
+  return row;
+}
+
+// A peer's row is compared with halfstep's fastest row of its precision: it gets the "ratio" of the medians of seconds
+// with its interval, "compared_with", and a verdict.
+void add_ratios(Json& rows) {
+  for (Json& row : rows) {
+    if (report::text(row, "group") != "peer" || row.contains("error")) continue;
+    const Json* fastest = nullptr;
+    for (const Json& other : rows) {
+      if (report::text(other, "group") != "halfstep" || other.contains("error")) continue;
+      if (other["precision"] != row["precision"]) continue;
+      if (!fastest || report::number(other, "seconds") < report::number(*fastest, "seconds")) fastest = &other;
+    }
+    if (!fastest) continue;
+    const std::vector<double> theirs = report::numbers(row, "seconds_all"),
+                              base = report::numbers(*fastest, "seconds_all");
+    const measure::SpeedUp halfstep = measure::speed_up(theirs, base);
+    row.update(halfstep.to_json());
+    row["compared_with"] = report::text(*fastest, "name");
+    row["verdict"] = measure::verdict(halfstep.ratio, halfstep.interval, theirs.size(), "slower", "faster");
+  }
+}
+
 class PeersCommand : public RecordingCommand {
-  measure::PeerRuns runs_;
-  std::string device_ = "auto";
+  std::string model_ = "mnist_cnn", scripts_, device_name_ = "auto";
+  std::vector<std::string> pythons_;
   cli::DataChoice data_;
-  bool quick_ = false, list_ = false, dry_run_ = false;
+  int64_t train_ = 20000, test_ = 5000, epochs_ = 5, repeat_ = 3, batch_ = 64, threads_ = 0, ranks_ = 1;
+  uint64_t seed_ = 1;
+  float learning_rate_ = 1e-3f;
+  double timeout_ = 900;  // seconds, of a run
+  bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false;
+  Device device_ = Device::cpu;
+  std::string folder_ = "DIR";  // with the samples
+  std::string label_;           // of a line of progress
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench peers", "bench peers --python venv/bin/python --json peers.json --html peers.html",
@@ -62,109 +208,275 @@ class PeersCommand : public RecordingCommand {
                    "What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a\n"
                    "batch of 128; char_gpt takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.\n"
                    "docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.");
-    const auto name_of = [](const measure::PeerModel& model) { return std::string(model.name); };
-    flags.choice("--model", runs_.model, mapped(measure::peer_models, name_of), "Model");
+    const auto name_of = [](const PeerModel& model) { return std::string(model.name); };
+    flags.choice("--model", model_, mapped(peer_models, name_of), "Model");
     flags.data(data_);
-    flags.train(runs_.train);
-    flags.test(runs_.test);
-    flags.epochs(runs_.epochs);
-    flags.batch(runs_.batch);
+    flags.train(train_);
+    flags.test(test_);
+    flags.epochs(epochs_);
+    flags.batch(batch_);
     flags.record("optimizer", [] { return "adam"; });
-    flags.seed(runs_.seed);
-    flags.learning_rate(runs_.learning_rate);
-    flags.repeat(runs_.repeat);
-    flags.threads(runs_.threads);
-    flags.integer("--ranks", runs_.ranks, 1, 64, "Processes of each training, which share the threads; 1: other rows");
+    flags.seed(seed_);
+    flags.learning_rate(learning_rate_);
+    flags.repeat(repeat_);
+    flags.threads(threads_);
+    flags.integer("--ranks", ranks_, 1, 64, "Processes of each training, which share the threads; 1: other rows");
     flags
-        .list("--python", runs_.pythons, "PATH",
+        .list("--python", pythons_, "PATH",
               "Python to look for engines in (default python3); repeatable, the first wins")
         .unrecorded();
-    flags.text("--peers", runs_.scripts, "DIR", "Folder of the scripts (default: bench/peers of the sources)")
-        .unrecorded();
-    flags.real("--timeout", runs_.timeout, 0.1, 86400, "Seconds after which a single run is ended");
-    flags.device(device_);
+    flags.text("--peers", scripts_, "DIR", "Folder of the scripts (default: bench/peers of the sources)").unrecorded();
+    flags.real("--timeout", timeout_, 0.1, 86400, "Seconds after which a single run is ended");
+    flags.device(device_name_);
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
     flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
     flags.list(list_);
     flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");
-    flags.quiet(runs_.quiet);
+    flags.quiet(quiet_);
+  }
+
+  const PeerModel& model() const {
+    return *std::ranges::find(peer_models, model_, [](const PeerModel& each) { return std::string(each.name); });
   }
 
   // What is not given is the model's.
   void settle_sizes(const cli::Flags& flags) {
-    const measure::PeerModel& model = measure::peer_model(runs_.model);
     const auto settle = [&](const char* flag, int64_t& value, int64_t usual, int64_t quick) {
       if (!flags.given(flag)) value = quick_ ? std::min(usual, quick) : usual;
     };
-    settle("--train", runs_.train, model.train, std::min<int64_t>(1280, model.train / 8));
-    settle("--test", runs_.test, model.test, 512);
-    settle("--epochs", runs_.epochs, model.epochs, 1);
-    settle("--batch", runs_.batch, model.batch, model.batch);
-    if (model.data == PeerData::text && data_.name.empty()) data_.name = "tinyshakespeare";
+    settle("--train", train_, model().train, std::min<int64_t>(1280, model().train / 8));
+    settle("--test", test_, model().test, 512);
+    settle("--epochs", epochs_, model().epochs, 1);
+    settle("--batch", batch_, model().batch, model().batch);
+    if (model().data == PeerData::text && data_.name.empty()) data_.name = "tinyshakespeare";
+  }
+
+  std::vector<PeerRow> rows() const {
+    const PeerData data = model().data;
+    const bool is_text = data == PeerData::text;
+    std::vector<PeerRow> rows;
+    const auto add = [&](const std::string& group) {
+      for (const PeerRow& row : all_rows) {
+        const bool is_left_out =
+            row.engine == std::string_view("jax") || row.has("dataloader") || (is_text && row.has("--channels-last"));
+        if (row.group == group && (data == PeerData::digits || !is_left_out)) rows.push_back(row);
+      }
+    };
+    add(ranks_ > 1 ? "ranks" : hs::name(device_));
+    if (is_text && ranks_ == 1) add(std::string("text on ") + hs::name(device_));
+    return rows;
+  }
+
+  // By `--version`. `how`: to install what it starts with.
+  Engine ask_version(const Words& start, const char* how) const {
+    Words words = start;
+    words.emplace_back("--version");
+    cli::ChildEnd answer;
+    try {
+      answer = cli::run_program(words, timeout_, while_measuring);
+    } catch (const Error& error) {
+      if (cli::is_stop(error.code())) throw;
+      if (!pythons_.empty() && start[0] != "mpirun") fail(error.code(), "--python {}", error.what());
+      return {start, "", fmt::format("{}; {}", error.what(), how)};
+    }
+    const std::string program = fmt::format("{}", fmt::join(words, " "));
+    if (answer.late) return {start, "", program + " did not end in time (--timeout)"};
+    if (answer.code == static_cast<int>(ExitCode::device)) return {start, "", answer.last_words};
+    if (answer.code != 0 || answer.signal != 0) return {start, "", program + ": " + answer.text()};
+    return {start, answer.out.substr(0, answer.out.find('\n')), ""};
+  }
+
+  // Asks each Python for each engine; the first that has it counts. Throws Error (io): no such Python, no scripts.
+  std::map<std::string, Engine> find_engines() const {
+    const fs::path self = fs::read_symlink("/proc/self/exe");
+    const fs::path folder = scripts_.empty() ? usual_scripts(self) : fs::path(scripts_);
+    if (!scripts_.empty() && !has_scripts(folder)) {
+      fail(ExitCode::io, "--peers {}: has none of the peers' scripts, jax_mnist.py, torch_models.py", scripts_);
+    }
+    const Engine ours = {{self, "train", "--quiet"}, fmt::format("halfstep {}", cli::build_info.version), ""};
+    std::map<std::string, Engine> engines;
+    for (const PeerRow& row : rows()) engines.emplace(row.engine, ours);
+    for (const auto& [name, script] : peer_scripts) {
+      if (!engines.contains(name)) continue;
+      Engine& engine = engines[name] = {{}, "", fmt::format("--peers has no {}", script)};
+      const bool is_there = fs::is_regular_file(folder / script);
+      for (const std::string& python : pythons_.empty() ? Words{"python3"} : pythons_) {
+        if (is_there && !engine.missing.empty())
+          engine = ask_version({python, folder / script}, "install Python 3, or give --python PATH");
+      }
+    }
+    if (!engines.contains("halfstep_mpi")) return engines;
+    // Without the binding that it does by default, to one core for each of up to two ranks.
+    Engine& mpi = engines["halfstep_mpi"] = ask_version({"mpirun", "-n", std::to_string(ranks_), "--bind-to", "none"},
+                                                        "on Debian: apt install openmpi-bin");
+    mpi.start.insert(mpi.start.end(), ours.start.begin(), ours.start.end());
+    mpi.version = fmt::format("{} on {} ranks", ours.version, ranks_);
+    return engines;
+  }
+
+  Words command(const Engine& engine, const PeerRow& row, uint64_t seed) const {
+    const bool has_ranks = ranks_ > 1 && row.engine != std::string_view("halfstep");
+    const bool is_found = row.is_ours() && model().data == PeerData::digits;  // as mnist, in HALFSTEP_DATA
+    Json training = {{"--data", is_found ? "mnist" : folder_},
+                     {"--model", model_},
+                     {"--train", train_},
+                     {"--test", test_},
+                     {"--epochs", epochs_},
+                     {"--batch", batch_},
+                     {"--lr", cli::as_written(learning_rate_)},
+                     {"--seed", seed},
+                     {"--threads", has_ranks ? std::max<int64_t>(1, threads() / ranks_) : threads()},
+                     {"--device", hs::name(device_)}};
+    if (has_ranks && row.is_ours()) {  // a batch of all ranks is one micro-batch on each
+      training["--batch"] = batch_ / ranks_;
+      training["--accumulate"] = ranks_;
+    } else if (has_ranks) {
+      training["--ranks"] = ranks_;
+    }
+    training["--precision"] = row.precision;
+    Words words = engine.start;
+    for (const auto& [flag, value] : training.items()) {
+      words.insert(words.end(), {flag, value.is_string() ? value.get<std::string>() : value.dump()});
+    }
+    for (const std::string& word : row.words()) words.push_back(word);
+    words.insert(words.end(), {"--json", "-"});
+    return words;
   }
 
   void print_list() const {
     std::string text = fmt::format("{:<21}  {:<12}  what it is\n", "row", "engine");
-    for (const measure::PeerRow& row : measure::peer_rows(runs_)) {
-      text += fmt::format("{:<21}  {:<12}  {}\n", row.name, row.engine, row.idea);
-    }
+    for (const PeerRow& row : rows()) text += fmt::format("{:<21}  {:<12}  {}\n", row.name, row.engine, row.idea);
     cli::write_stdout(text);
   }
 
   void print_plan() const {
-    const std::map<std::string, measure::Engine> engines = measure::find_engines(runs_);
-    const PeerData data = measure::peer_model(runs_.model).data;
+    const std::map<std::string, Engine> engines = find_engines();
+    const PeerData data = model().data;
     std::string missing, text = fmt::format("DIR: a temporary folder with the samples as {}\n",
                                             data == PeerData::digits   ? "IDX files, called mnist"
                                             : data == PeerData::images ? "record files"
                                                                        : "input.txt");
-    int64_t rows = 0;
-    for (const measure::PeerRow& row : measure::peer_rows(runs_)) {
-      const measure::Engine& engine = engines.at(row.engine);
+    int64_t count = 0;
+    for (const PeerRow& row : rows()) {
+      const Engine& engine = engines.at(row.engine);
       if (!engine.missing.empty()) continue;
-      ++rows;
-      text += fmt::format("{}: {}\n", row.name, fmt::join(peer_command(engine, row, runs_, runs_.seed), " "));
+      ++count;
+      text += fmt::format("{}: {}\n", row.name, fmt::join(command(engine, row, seed_), " "));
     }
     for (const auto& [name, engine] : engines) {
       if (!engine.missing.empty()) missing += fmt::format("No row for {}: {}.\n", name, engine.missing);
     }
-    cli::write_stdout(fmt::format("{}{} rows, {} runs of each, in turns\n{}", text, rows, runs_.repeat, missing));
+    cli::write_stdout(fmt::format("{}{} rows, {} runs of each, in turns\n{}", text, count, repeat_, missing));
+  }
+
+  // The row and the environment in the record that one run writes, checked.
+  std::pair<Json, Json> measure_one(const Words& words) const {
+    const cli::ChildEnd run = cli::run_program(words, timeout_, while_measuring);
+    if (run.late) fail(ExitCode::missed, "did not end within {} s (--timeout)", timeout_);
+    if (run.code != 0 || run.signal != 0) {
+      const auto code = static_cast<ExitCode>(run.code);
+      fail(code >= ExitCode::usage && code <= ExitCode::out_of_memory ? code : ExitCode::io, "{}", run.text());
+    }
+    const char* const source = "its record";
+    const Json record = parse(run.out, source);
+    report::check_record(record, source);
+    const Json& rows = report::objects(record, "rows");
+    if (rows.size() != 1) fail(ExitCode::bad_input, "{} has {} rows, expected 1", source, rows.size());
+    const std::vector<double> times = report::numbers(rows[0], "seconds_all");
+    if (times.size() != 1 || !(times[0] > 0)) {
+      fail(ExitCode::bad_input, "{} has {} times above 0, expected 1", source, times.size());
+    }
+    // Not every record has the requested settings, but each has the amount of work.
+    const double trained = report::number(rows[0], "samples_per_second") * times[0],
+                 expected = static_cast<double>(train_ * epochs_);
+    if (!(std::abs(trained - expected) <= 1e-6 * expected)) {
+      fail(ExitCode::bad_input, "trained on {:.0f} samples by its record, expected {}", trained, train_ * epochs_);
+    }
+    return {rows[0], report::member(record, "environment")};
+  }
+
+  // Measures all rows and adds "engines", "rows" and "absent" to the record. A row whose run fails has an "error" and
+  // does not run again; returns the first failure, or `ok`.
+  Error measure(Json& record) const {
+    const std::map<std::string, Engine> engines = find_engines();
+    Json &used = record["engines"] = Json::object(), &rows = record["rows"] = Json::array(),
+         &absent = record["absent"] = Json::array();
+    for (const auto& [name, engine] : engines) {
+      if (!engine.missing.empty()) absent.push_back({{"name", name}, {"reason", engine.missing}});
+    }
+    std::vector<PeerRow> planned = this->rows();
+    std::erase_if(planned, [&](const PeerRow& row) { return !engines.at(row.engine).missing.empty(); });
+    std::vector<Json> measured(planned.size(), Json::array());
+    std::vector<std::optional<Error>> errors(planned.size());
+    const auto start = Clock::now();
+    const auto run = [&](size_t i, int64_t turn) {
+      const PeerRow& row = planned[i];
+      const Engine& engine = engines.at(row.engine);
+      std::string outcome;
+      try {
+        auto [result, environment] = measure_one(command(engine, row, seed_ + static_cast<uint64_t>(turn)));
+        if (!used.contains(row.engine)) used[row.engine] = {{"version", engine.version}, {"environment", environment}};
+        outcome = fmt::format("{:.2f} s", report::number(result, "seconds"));
+        measured[i].push_back(std::move(result));
+      } catch (const Error& error) {
+        if (cli::is_stop(error.code())) throw;
+        errors[i] = error;
+        outcome = fmt::format("no result: {}", error.what());
+      }
+      if (!quiet_) {
+        cli::write_stderr(fmt::format("{}pass {} of {}, {:.0f} s: {}  {}\n", label_, turn + 1, repeat_,
+                                      seconds_since(start), row.name, outcome));
+      }
+      return !errors[i];
+    };
+    measure::in_turns(planned.size(), repeat_, run, [](int64_t) {});
+    Error first(ExitCode::ok, "");
+    for (size_t i = 0; i < planned.size(); ++i) {
+      const std::string name = planned[i].name;
+      // "Not available here" is a valid result if it is the first run's and not halfstep's.
+      if (errors[i] && errors[i]->code() == ExitCode::device && measured[i].empty() && !planned[i].is_ours()) {
+        absent.push_back({{"name", name}, {"reason", errors[i]->what()}});
+        continue;
+      }
+      rows.push_back(summarize_peer(planned[i], measured[i]));
+      if (!errors[i]) continue;
+      rows.back()["error"] = errors[i]->what();
+      if (first.code() == ExitCode::ok) first = Error(errors[i]->code(), name + ": " + errors[i]->what());
+    }
+    add_ratios(rows);
+    return first;
   }
 
   void run(const cli::Flags& flags) override {
     settle_sizes(flags);
     cli::allow_to_finish();  // to end a run
     outputs_.open();
-    const Device device = runs_.device = cli::resolve_device(device_);
-    if (runs_.ranks > 1 && device != Device::cpu) {
-      fail(ExitCode::usage, "--ranks {}: the rows are for --device cpu", runs_.ranks);
-    }
-    if (runs_.batch % runs_.ranks != 0) {
-      fail(ExitCode::usage, "--batch {}: expected a multiple of --ranks {}", runs_.batch, runs_.ranks);
-    }
-    cli::use_threads(runs_.threads);
+    device_ = cli::resolve_device(device_name_);
+    if (ranks_ > 1 && device_ != Device::cpu)
+      fail(ExitCode::usage, "--ranks {}: the rows are for --device cpu", ranks_);
+    if (batch_ % ranks_ != 0) fail(ExitCode::usage, "--batch {}: expected a multiple of --ranks {}", batch_, ranks_);
+    cli::use_threads(threads_);
     if (list_) return print_list();
     if (dry_run_) return print_plan();
 
-    Json record = report::new_record(name(), device);
+    Json record = report::new_record(name(), device_);
     const cli::TrainingData data =
-        cli::open_training_data(data_, {runs_.train, !flags.given("--train")}, {runs_.test, !flags.given("--test")});
-    runs_.train = data.train->info().count;
-    runs_.test = data.test->info().count;
+        cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
+    train_ = data.train->info().count;
+    test_ = data.test->info().count;
     const measure::WorkFolder work;
     // Digits are found there by their name, and so normalised as MNIST, which the peers do too.
-    runs_.folder = work.path() / "mnist";
-    write_samples(data, measure::peer_model(runs_.model), runs_.folder);
+    folder_ = work.path() / "mnist";
+    write_samples(data, model(), folder_);
     record["data"] = report::describe_data(data);
     record["config"] = flags.config();
     ::setenv("HALFSTEP_DATA", work.path().c_str(), 1);
-    if (data.synthetic) runs_.label = data.train->info().name + "  ";
-    const Error failure = measure::measure_peers(runs_, record);
-    record["headline"] =
-        fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}{}, runs {}", runs_.model,
-                    report::data_line(record), runs_.epochs, runs_.batch, hs::name(device), threads(),
-                    runs_.ranks > 1 ? fmt::format(" in all on {} ranks", runs_.ranks) : "", runs_.repeat);
+    if (data.synthetic) label_ = data.train->info().name + "  ";
+    const Error failure = measure(record);
+    record["headline"] = fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}{}, runs {}", model_,
+                                     report::data_line(record), epochs_, batch_, hs::name(device_), threads(),
+                                     ranks_ > 1 ? fmt::format(" in all on {} ranks", ranks_) : "", repeat_);
     std::vector<std::string> losses;
     for (const Json& row : record["rows"]) {
       const double loss = report::number(row, "final_loss");

@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 
-#include "bench/measure/peers.h"
 #include "models/models.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
@@ -458,9 +457,10 @@ TEST_CASE("the models that peers take are those of halfstep that PyTorch's scrip
     if (contains(torch, "\"" + model + "\": ")) of_torch.insert(model);
     if (contains(jax, "\"" + model + "\": ")) of_jax.insert(model);
   }
-  for (const auto& model : hs::bench::measure::peer_models) {
-    models.insert(model.name);
-    if (model.data == hs::bench::measure::PeerData::digits) of_digits.insert(model.name);
+  for (const std::string& model : hs::model_names()) {
+    const Ended list = run_bench_line("bench peers --device cpu --list --model " + model);
+    if (list.code == 0) models.insert(model);
+    if (contains(list.out, "jax f32")) of_digits.insert(model);
   }
   CHECK(models == of_torch);
   CHECK(of_digits == of_jax);
