@@ -10,14 +10,13 @@
 //   accumulation_cost  forward and backward of micro_batches batches, and of one batch of the same total size
 //   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
 #include <cmath>
-#include <numeric>
 
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
-#include "bench/measure/observers/memory_recorder.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_flags.h"
+#include "bench/measure/step_profile.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -30,11 +29,10 @@ constexpr int curve_budgets = 10;
 constexpr int64_t largest_batch_looked_at = 4096;
 
 struct MeasuredStep {
-  measure::RunRecord run;          // with a plan
-  MemoryStats memory;              // after the last step, whose batches are live
-  double milliseconds = 0;         // of a step, median
-  BytesByPurpose live_at_start{};  // live before `events`, which are those of one step
-  std::vector<MemoryEvent> events;
+  measure::RunRecord run;                       // with a plan
+  MemoryStats memory;                           // after the last step, whose batches are live
+  std::vector<measure::MemorySample> timeline;  // of one step
+  double milliseconds = 0;                      // of a step, median
 
   const measure::CheckpointPlan& plan() const { return *run.plan; }
 };
@@ -76,12 +74,12 @@ MeasuredStep measure_step(measure::Experiment what, const SampleSource& samples,
   what.measures_stages = true;
   MeasuredStep measured;
   std::vector<double> times;
-  std::optional<measure::MemoryRecorder> recorder;
+  std::optional<measure::Profiler> profiler;
   Clock::time_point start;
   TrainHooks hooks;
   hooks.on_epoch = [&](int64_t epoch, const EpochResult&) {
     check_signals();
-    if (epoch == 1) recorder.emplace(what.device);
+    if (epoch == 1) profiler.emplace(what.device);
     runtime(what.device).synchronize();
     start = Clock::now();
   };
@@ -89,9 +87,8 @@ MeasuredStep measure_step(measure::Experiment what, const SampleSource& samples,
     runtime(what.device).synchronize();
     if (progress.epoch > 1) times.push_back(seconds_since(start) * 1e3);
     if (progress.epoch == 2) {
-      measured.live_at_start = recorder->live_at_start();
-      measured.events = recorder->events();
-      recorder.reset();
+      measured.timeline = profiler->finish().memory;
+      profiler.reset();
     }
     measured.memory = memory_stats(what.device);
   };
@@ -157,25 +154,11 @@ Json by_purpose(const BytesByPurpose& bytes) {
   return json;
 }
 
-size_t total(const BytesByPurpose& bytes) { return std::accumulate(bytes.begin(), bytes.end(), size_t{0}); }
-
-Json timeline(const MeasuredStep& step) {
-  constexpr size_t most = 128;
-  const size_t count = step.events.size(), points = std::min(count, most);
-  Json json = Json::array();
-  BytesByPurpose live = step.live_at_start;
-  size_t i = 0;
-  for (size_t point = 0; point < points; ++point) {
-    BytesByPurpose then{};
-    for (; i < (point + 1) * count / points; ++i) {
-      const MemoryEvent& event = step.events[i];
-      size_t& bytes = live[static_cast<size_t>(event.purpose)];
-      bytes = event.made ? bytes + event.bytes : bytes - event.bytes;
-      if (total(live) > total(then)) then = live;
-    }
-    json.push_back({{"live", by_purpose(then)}});
-  }
-  return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
+Json timeline(const std::vector<measure::MemorySample>& memory) {
+  const auto point = [](const measure::MemorySample& sample) { return Json{{"live", by_purpose(sample.live)}}; };
+  return {{"events", memory.size() - 1},
+          {"live_at_start", by_purpose(memory[0].live)},
+          {"points", mapped(measure::thinned({memory.begin() + 1, memory.end()}, 128), point)}};
 }
 
 size_t activation_peak(const MeasuredStep& step) {
@@ -327,7 +310,7 @@ class MemoryCommand : public RecordingCommand {
                                  {"checkpoint", row.checkpoint, "checkpoint"},
                                  {"accumulate", row.accumulate, "accumulate"}});
       line.push_back({"largest_batch", row.largest_batch, "largest batch in " + budget_});
-      if (row.accumulate == 1) line.push_back({"timeline", timeline(row.step)});
+      if (row.accumulate == 1) line.push_back({"timeline", timeline(row.step.timeline)});
       all.add(line);
     }
     return all;

@@ -36,43 +36,42 @@ std::vector<size_t> in_order(const std::vector<std::string>& rows) {
   return order;
 }
 
-Json purposes_of(const std::vector<const MemorySample*>& samples) {
+Json purposes_of(const std::vector<MemorySample>& samples) {
   Json purposes = Json::array();
   for (size_t p = 0; p < memory_purposes; ++p) {
-    Json bytes = Json::array();
-    bool any = false;
-    for (const MemorySample* sample : samples) {
-      bytes.push_back(sample->live[p]);
-      any = any || sample->live[p] > 0;
-    }
-    if (any) purposes.push_back({{"name", hs::name(static_cast<MemoryPurpose>(p))}, {"live_bytes", bytes}});
+    const auto bytes = mapped(samples, [p](const MemorySample& sample) { return sample.live[p]; });
+    if (std::ranges::all_of(bytes, [](size_t live) { return live == 0; })) continue;
+    purposes.push_back({{"name", hs::name(static_cast<MemoryPurpose>(p))}, {"live_bytes", bytes}});
   }
   return purposes;
 }
 
-// The samples between begin and end, and the last one before begin. If there are more than most_points, splits them
-// into that many equal groups and keeps the largest of each.
-std::vector<const MemorySample*> samples_in(const std::vector<MemorySample>& memory, double begin, double end) {
-  const auto total = [](const MemorySample* sample) {
-    return std::accumulate(sample->live.begin(), sample->live.end(), size_t{0});
-  };
-  std::vector<const MemorySample*> inside;
+// The samples between begin and end, and the last one before begin.
+std::vector<MemorySample> samples_in(const std::vector<MemorySample>& memory, double begin, double end) {
+  std::vector<MemorySample> inside;
   for (const MemorySample& sample : memory) {
     if (sample.time > end) break;
     if (sample.time < begin) inside.clear();
-    inside.push_back(&sample);
+    inside.push_back(sample);
   }
-  if (inside.size() <= most_points) return inside;
-  std::vector<const MemorySample*> kept;
-  for (size_t i = 0; i < most_points; ++i) {
-    const auto from = inside.begin() + static_cast<std::ptrdiff_t>(i * inside.size() / most_points);
-    const auto to = inside.begin() + static_cast<std::ptrdiff_t>((i + 1) * inside.size() / most_points);
+  return inside;
+}
+
+}  // namespace
+
+std::vector<MemorySample> thinned(std::vector<MemorySample> samples, size_t most) {
+  const auto total = [](const MemorySample& sample) {
+    return std::accumulate(sample.live.begin(), sample.live.end(), size_t{0});
+  };
+  if (samples.size() <= most) return samples;
+  std::vector<MemorySample> kept;
+  for (size_t i = 0; i < most; ++i) {
+    const auto from = samples.begin() + static_cast<std::ptrdiff_t>(i * samples.size() / most);
+    const auto to = samples.begin() + static_cast<std::ptrdiff_t>((i + 1) * samples.size() / most);
     kept.push_back(*std::ranges::max_element(from, to, {}, total));
   }
   return kept;
 }
-
-}  // namespace
 
 StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                           int64_t steps, const TrainHooks& hooks) {
@@ -205,7 +204,7 @@ Json typical_step(const StepProfile& steps) {
   }
   return {{"seconds", step.end - step.begin},
           {"lanes", lanes},
-          {"purposes", purposes_of(samples_in(profile.memory, step.begin, step.end))}};
+          {"purposes", purposes_of(thinned(samples_in(profile.memory, step.begin, step.end), most_points))}};
 }
 
 }  // namespace hs::bench::measure

@@ -1,11 +1,10 @@
-// What memory is for: purposes of storages, live and peak by purpose, the recorder, on a model's step.
+// What memory is for: purposes of storages, live and peak by purpose, what an observer is told, on a model's step.
 #include <doctest/doctest.h>
 
 #include <numeric>
 #include <string>
 #include <thread>
 
-#include "bench/measure/observers/memory_recorder.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "kernels/conv2d/conv2d.h"
@@ -18,7 +17,6 @@
 
 namespace hs::test {
 
-using bench::measure::MemoryRecorder;
 namespace {
 
 BytesByPurpose live() { return memory_stats(Device::cpu).live_by_purpose; }
@@ -27,6 +25,14 @@ size_t total(const BytesByPurpose& bytes) { return std::accumulate(bytes.begin()
 
 // Live bytes of one purpose since `before`.
 size_t more(const BytesByPurpose& before, MemoryPurpose purpose) { return of(live(), purpose) - of(before, purpose); }
+
+struct MemoryRecorder : Observer {
+  std::vector<MemoryEvent> events;
+  const Attached attached{*this};
+
+  MemoryRecorder() : Observer(Event::storage, Watch::this_thread) {}
+  void storage(Device, const MemoryEvent& event, const MemoryStats&) override { events.push_back(event); }
+};
 
 }  // namespace
 
@@ -109,17 +115,15 @@ TEST_CASE("one step of a model: every byte has the purpose that the header promi
   CHECK(more(with_batch, MemoryPurpose::activations) == 0);
 }
 
-TEST_CASE("the recorder notes who made and freed what, in order, and adds up") {
+TEST_CASE("an observer is told who made and freed what, in order, and it adds up") {
   const Tensor x = Tensor::zeros({30}, DType::f32);
   std::vector<MemoryEvent> events;
-  BytesByPurpose bytes;
+  BytesByPurpose bytes = live();
   {
-    const MemoryRecorder recorder(Device::cpu);
-    bytes = recorder.live_at_start();
-    CHECK(bytes == live());
+    const MemoryRecorder recorder;
     { const Tensor y = sum(relu(x)); }
-    events = recorder.events();
-    CHECK(memory_stats(Device::cpu).live_by_purpose == bytes);
+    events = recorder.events;
+    CHECK(live() == bytes);
   }
   { const Tensor unseen = relu(x); }
   REQUIRE(events.size() >= 4);
@@ -135,14 +139,14 @@ TEST_CASE("the recorder notes who made and freed what, in order, and adds up") {
   CHECK(bytes == live());
 }
 
-TEST_CASE("in backward, the recorder names the op whose rule runs") {
+TEST_CASE("in backward, it names the op whose rule runs") {
   Tensor x = Tensor::zeros({30}, DType::f32);
   x.set_requires_grad(true);
   const Tensor loss = sum(mul(relu(x), x));
-  const MemoryRecorder recorder(Device::cpu);
+  const MemoryRecorder recorder;
   backward(loss);
   std::string ops;
-  for (const MemoryEvent& event : recorder.events()) {
+  for (const MemoryEvent& event : recorder.events) {
     if (!event.made) continue;
     CHECK(event.purpose == MemoryPurpose::gradients);
     ops += std::string(event.op) + " ";

@@ -35,7 +35,9 @@ void count_depths(std::vector<ProfileSpan>& spans) {
 }  // namespace
 
 Profiler::Profiler(Device device, size_t most_spans)
-    : Observer(Event::range | Event::work, Watch::every_thread), device_(device), most_spans_(most_spans) {
+    : Observer((Event::range | Event::work) | static_cast<uint8_t>(Event::storage), Watch::every_thread),
+      device_(device),
+      most_spans_(most_spans) {
   runtime(device).synchronize();
   thread_rows_[number_of_this_thread()] = row_called("training");
   row_called(row_name(Stream::compute));
@@ -45,7 +47,7 @@ Profiler::Profiler(Device device, size_t most_spans)
     runtime(device).wait_on_host(start_event_.get());  // both clocks start here
   }
   profile_.start = start_ = now();
-  note_memory();
+  profile_.memory.push_back({now(), memory_stats(device).live_by_purpose});
   attached_.emplace(*this);
 }
 
@@ -103,7 +105,13 @@ void Profiler::work_ends(const DeviceWork& work, bool /*failed*/) {
   } else {
     pending_.push_back({span, std::move(begun.mapped())});
   }
-  if (work.stream == Stream::compute) note_memory();
+}
+
+// With the allocator's lock held: nothing may ask for its counters while it holds mutex_.
+void Profiler::storage(Device device, const MemoryEvent& /*event*/, const MemoryStats& after) {
+  if (device != device_) return;
+  const std::lock_guard lock(mutex_);
+  profile_.memory.push_back({now(), after.live_by_purpose});
 }
 
 // Seconds since the Profiler was constructed; before start_ is set, since an arbitrary moment.
@@ -130,12 +138,6 @@ size_t Profiler::row_of_this_thread() {
     profile_.rows.push_back(name.empty() ? fmt::format("thread {}", found->second) : name);
   }
   return found->second;
-}
-
-void Profiler::note_memory() {
-  const BytesByPurpose live = memory_stats(device_).live_by_purpose;
-  if (!profile_.memory.empty() && profile_.memory.back().live == live) return;
-  profile_.memory.push_back({now(), live});
 }
 
 }  // namespace hs::bench::measure

@@ -35,12 +35,12 @@ struct Profile {
   double start = 0;                  // on the steady clock: when the Profiler was constructed
   std::vector<std::string> rows;     // "training" is the Profiler's thread; "compute" and "copy" are the device's
   std::vector<ProfileSpan> spans;    // by row, then begin; on a row, any two are nested or disjoint
-  std::vector<MemorySample> memory;  // of the device, after each kernel that changed it; in order
+  std::vector<MemorySample> memory;  // of the device: at the start, and after each storage that was made or freed
   size_t dropped = 0;                // spans beyond most_spans
 };
 
-// Watches all threads, and the work of one device. Omits spans that began before it, or have not ended at finish(), and
-// captured work: a graph is one span, when it is replayed.
+// Watches all threads, and the work and memory of one device. Omits spans that began before it, or have not ended at
+// finish(), and captured work: a graph is one span, when it is replayed.
 class Profiler : public Observer {
  public:
   explicit Profiler(Device device, size_t most_spans = 100'000);
@@ -52,6 +52,7 @@ class Profiler : public Observer {
   void range_ends(const Range& range) override;
   void work_begins(const DeviceWork& work) override;
   void work_ends(const DeviceWork& work, bool failed) override;
+  void storage(Device device, const MemoryEvent& event, const MemoryStats& after) override;
 
  private:
   struct Work {
@@ -68,7 +69,6 @@ class Profiler : public Observer {
   bool has_room();
   size_t row_called(const std::string& name);
   size_t row_of_this_thread();
-  void note_memory();
 
   const Device device_;
   const size_t most_spans_;
