@@ -14,6 +14,8 @@
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/work_folder.h"
+#include "data/formats/image_folder.h"
+#include "data/io/sample_writer.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {
@@ -26,27 +28,18 @@ constexpr Size default_size = {4000, 1000, 2, 3};
 constexpr Size quick_size = {640, 256, 1, 3};
 constexpr Size full_size = {20000, 5000, 5, 5};  // the article's
 
-// The data that the rows train on.
-struct Sources {
-  const SampleSource& train;
-  const SampleSource& test;
-  bool synthetic;
-
-  const std::string& name() const { return train.info().name; }
-};
-
 std::string text_of(const Size& size) {
   return fmt::format("{} digits, {} epochs, {} runs", size.train, size.epochs, size.repeat);
 }
 
-// For who waits for the table, which has the medians of all passes.
-std::string first_figure(const measure::TechniqueRow& what, const measure::Row& row, const measure::Row& baseline) {
-  const double seconds = row.runs[0].result.seconds;
-  std::string text = fmt::format("{}{}: {:.2f} s", what.group == "cumulative" ? "+ " : "", what.name, seconds);
-  if (&row != &baseline && !baseline.runs.empty()) {
-    text += fmt::format(", {:.2f} times as fast as the baseline", baseline.runs[0].result.seconds / seconds);
-  }
-  return text + " in the first pass\n";
+// The samples as image files, one each, which is a common form of data sets: PGM, or PNG if there are several channels.
+// "No cache" then means what it means elsewhere: a file to open and decode for every sample of every epoch.
+std::unique_ptr<SampleSource> as_files(const SampleSource& source, const std::filesystem::path& folder) {
+  const SampleInfo& info = source.info();
+  const auto writer =
+      write_image_folder(folder, info, info.channels == 1 ? ImageFormat::pgm : ImageFormat::png, Lifetime::temporary);
+  copy_samples(source, info.count, *writer);
+  return open_image_folder(folder, {info.name, info.scale});
 }
 
 // What trains the same step: `train` with the flags that describe one.
@@ -64,6 +57,9 @@ class TechniquesCommand : public RecordingCommand {
   Size size_ = default_size;
   bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
   measure::Goal goal_;
+  std::optional<measure::WorkFolder> files_;  // of data_, which is declared after it
+  cli::TrainingData data_;
+  measure::Plan plan_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"techniques --full --json techniques.json --html techniques.html",
@@ -105,21 +101,35 @@ class TechniquesCommand : public RecordingCommand {
     cli::write_stdout(to_text(table));
   }
 
-  void print_plan(const measure::Plan& plan, const Sources& data) const {
+  void print_plan() const {
     measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
-    for (const measure::TechniqueRow& row : plan.rows) {
-      dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test), size_.repeat);
+    for (const measure::TechniqueRow& row : plan_.rows) {
+      dry_run.add({row.measured.name, row.group}, measure::forecast(row.experiment, *data_.train, *data_.test),
+                  size_.repeat);
     }
-    dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
+    dry_run.print(headline(), data_name(), fmt::format("{} rows, {} runs of each", plan_.rows.size(), size_.repeat));
+  }
+
+  const std::string& data_name() const { return data_.train->info().name; }
+  const measure::Row& first_row() const { return plan_.rows[0].measured; }
+
+  // For who waits for the table, which has the medians of all passes.
+  std::string first_figure(const measure::TechniqueRow& row) const {
+    const measure::Row &measured = row.measured, &baseline = first_row();
+    const double seconds = measured.runs[0].result.seconds;
+    std::string text = fmt::format("{}{}: {:.2f} s", row.group == "cumulative" ? "+ " : "", measured.name, seconds);
+    if (&measured != &baseline && !baseline.runs.empty()) {
+      text += fmt::format(", {:.2f} times as fast as the baseline", baseline.runs[0].result.seconds / seconds);
+    }
+    return text + " in the first pass\n";
   }
 
   // A diverged run is a result and the last one of its row; other failures end the program.
-  void measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
-               std::vector<Json>& kernels) {
-    const std::string label = data.synthetic ? data.name() + "  " : "";
-    const auto row_count = static_cast<int64_t>(plan.rows.size());
-    cli::ProgressDisplay display(quiet_, data.synthetic ? data.name() : "", row_count * size_.repeat, size_.epochs,
-                                 data.train.info().count, experiment_.batch);
+  void measure() {
+    std::vector<measure::TechniqueRow>& rows = plan_.rows;
+    const std::string synthetic = data_.synthetic ? data_name() : "", label = data_.synthetic ? synthetic + "  " : "";
+    cli::ProgressDisplay display(quiet_, synthetic, std::ssize(rows) * size_.repeat, size_.epochs,
+                                 data_.train->info().count, experiment_.batch);
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
@@ -127,27 +137,28 @@ class TechniquesCommand : public RecordingCommand {
     };
     TrainHooks warming;
     warming.on_step = [](const Progress&) { cli::check_signals("before the first pass; no results were written"); };
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
+    for (measure::TechniqueRow& row : rows) {
       const measure::KernelUse use;
-      measure::warm_up(plan.rows[i].experiment, data.train, data.test, warming);
-      kernels.emplace_back(use.since());
+      measure::warm_up(row.experiment, *data_.train, *data_.test, warming);
+      row.kernels = use.since();
     }
     measure::EnergyMeter meter(experiment_.device);
     const auto start = Clock::now();
     const auto run = [&](size_t i, int64_t turn) {
-      display.start_run(turn * row_count + static_cast<int64_t>(i) + 1);
+      measure::Row& row = rows[i].measured;
+      display.start_run(turn * std::ssize(rows) + static_cast<int64_t>(i) + 1);
       try {
         meter.start();
-        measure::RunRecord record = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
+        measure::RunRecord record = measure::run_experiment(rows[i].experiment, *data_.train, *data_.test,
                                                             experiment_.seed + static_cast<uint64_t>(turn), hooks);
         record.joules = meter.joules().value_or(std::nan(""));
-        rows[i].runs.push_back(std::move(record));
-        if (turn == 0) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
+        row.runs.push_back(std::move(record));
+        if (turn == 0) display.print_line(label + first_figure(rows[i]));
       } catch (const Error& error) {
         if (error.code() != ExitCode::numeric) throw;
-        rows[i].error = error.what();
+        row.error = error.what();
       }
-      return rows[i].error.empty();
+      return row.error.empty();
     };
     measure::in_turns(rows.size(), size_.repeat, run, [&](int64_t turn) {
       const double elapsed = seconds_since(start);
@@ -157,40 +168,42 @@ class TechniquesCommand : public RecordingCommand {
     });
   }
 
-  Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows, const std::vector<Json>& kernels,
-                    const Sources& data) const {
+  Json rows_to_json() const {
     Json all = Json::array();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const measure::Experiment& experiment = plan.rows[i].experiment;
-      Json row = to_json(rows[i]);
-      row["group"] = plan.rows[i].group;
-      row["for_memory"] = plan.rows[i].for_memory;
-      row["on_by_default"] = i > 0 && plan.rows[i].flags.empty();
-      row["train_flags"] = row["on_by_default"] ? "on by default" : plan.rows[i].flags;
+    for (const measure::TechniqueRow& what : plan_.rows) {
+      const measure::Experiment& experiment = what.experiment;
+      const bool is_baseline = all.empty();
+      Json row = to_json(what.measured);
+      row["group"] = what.group;
+      row["for_memory"] = what.for_memory;
+      row["on_by_default"] = !is_baseline && what.flags.empty();
+      row["train_flags"] = row["on_by_default"] ? "on by default" : what.flags;
       row["experiment"] = {
           {"precision", hs::name(experiment.precision)}, {"batch", experiment.batch},
           {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
           {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
-      row["kernels"] = kernels[i];
-      row["cached_bytes"] = measure::cached_bytes(experiment, data.train, data.test);
-      if (i > 0 && rows[i].error.empty() && rows[0].error.empty()) measure::add_comparison(row, all[0]);
-      measure::add_goal(row, rows[i].runs, goal_);
+      row["kernels"] = what.kernels;
+      row["cached_bytes"] = measure::cached_bytes(experiment, *data_.train, *data_.test);
+      if (!is_baseline && what.measured.error.empty() && first_row().error.empty()) {
+        measure::add_comparison(row, all[0]);
+      }
+      measure::add_goal(row, what.measured.runs, goal_);
       all.push_back(row);
     }
     return all;
   }
 
-  Json step_of(const measure::Experiment& experiment, const Sources& data) const {
+  Json step_of(const measure::Experiment& experiment) const {
     constexpr int64_t steps = 10;
     TrainHooks hooks;
     hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
-    return measure::typical_step(measure::profile_steps(experiment, data.train, data.test, steps, hooks));
+    return measure::typical_step(measure::profile_steps(experiment, *data_.train, *data_.test, steps, hooks));
   }
 
-  std::string headline(const Sources& data) const {
+  std::string headline() const {
     return fmt::format(
         "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
-        experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs,
+        experiment_.model, data_name(), data_.train->info().count, data_.test->info().count, size_.epochs,
         experiment_.batch, experiment_.optimizer.name, hs::name(experiment_.device), threads(), size_.repeat);
   }
 
@@ -199,37 +212,34 @@ class TechniquesCommand : public RecordingCommand {
     take_size(flags);
     outputs_.open();
     settings_.use(flags);
-    const cli::TrainingData set =
-        cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
-    std::optional<measure::SampleFiles> files;
-    if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
-    const Sources data = {files ? files->train() : *set.train, files ? files->test() : *set.test, set.synthetic};
-    const measure::Plan plan = measure::make_plan(measure::baseline(experiment_));
-    if (dry_run_) return print_plan(plan, data);
+    data_ = cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
+    Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data_));
+    record["data"]["as_files"] = data_.train->is_in_memory();
+    if (data_.train->is_in_memory()) {
+      files_.emplace();
+      data_.train = as_files(*data_.train, files_->path() / "train");
+      data_.test = as_files(*data_.test, files_->path() / "test");
+    }
+    plan_ = measure::make_plan(measure::baseline(experiment_));
+    if (dry_run_) return print_plan();
 
-    Json record = report::new_record(name(), experiment_.device);
-    record["data"] = report::describe_data(set);
-    record["data"]["as_files"] = files.has_value();
-    record["config"] = flags.config();
-    std::vector<measure::Row> rows;
-    for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
-    std::vector<Json> kernels;
-    measure(plan, data, rows, kernels);
+    measure();
     settings_.tuning.check_used();
     record["energy"] = measure::describe_energy(experiment_.device);
     record["choices"] = noted_choices();
-    record["rows"] = rows_to_json(plan, rows, kernels, data);
-    record["absent"] = plan.absent;
+    record["rows"] = rows_to_json();
+    record["absent"] = plan_.absent;
     if (outputs_.any()) {
-      for (const size_t row : {size_t{0}, rows.size() - 1}) {
-        if (rows[row].error.empty()) record["rows"][row]["step"] = step_of(plan.rows[row].experiment, data);
+      for (const size_t row : {size_t{0}, plan_.rows.size() - 1}) {
+        if (!plan_.rows[row].measured.error.empty()) continue;
+        record["rows"][row]["step"] = step_of(plan_.rows[row].experiment);
       }
     }
-    record["headline"] = headline(data);
+    record["headline"] = headline();
     measure::put_answer(record, measure::advice(record["rows"], train_command(flags)));
     outputs_.finish(record);
-    for (const measure::Row& row : rows) {
-      if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);
+    for (const measure::TechniqueRow& row : plan_.rows) {
+      if (!row.measured.error.empty()) fail(ExitCode::numeric, "{}: {}", row.measured.name, row.measured.error);
     }
     measure::check_goal(record["rows"], goal_);
   }

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include "bench/measure/row.h"
 #include "engine/cpu_features.h"
 
 namespace hs::bench::measure {
@@ -108,7 +107,7 @@ Experiment baseline(Experiment experiment) {
 
 Plan make_plan(const Experiment& base) {
   Plan plan;
-  plan.rows.push_back({"baseline", "baseline", false, base});
+  plan.rows.push_back({"baseline", false, base, "", {"baseline", {}, ""}});
   std::vector<TechniqueRow> cumulative;
   Experiment together = base;
   for (const Technique& technique : techniques()) {
@@ -120,11 +119,13 @@ Plan make_plan(const Experiment& base) {
     technique.apply(alone);
     const std::string detail = technique.detail(alone);
     const std::string name = technique.name + (detail.empty() ? "" : fmt::format(" ({})", detail));
-    plan.rows.push_back({name, "alone", technique.for_memory, alone, technique.flags(alone)});
     technique.apply(together);
-    cumulative.push_back({name, "cumulative", technique.for_memory, together, technique.flags(alone)});
+    if (plan.rows.size() > 1) {
+      cumulative.push_back({"cumulative", technique.for_memory, together, technique.flags(alone), {name, {}, ""}});
+    }
+    plan.rows.push_back({"alone", technique.for_memory, alone, technique.flags(alone), {name, {}, ""}});
   }
-  if (cumulative.size() > 1) plan.rows.insert(plan.rows.end(), cumulative.begin() + 1, cumulative.end());
+  std::ranges::move(cumulative, std::back_inserter(plan.rows));
   return plan;
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/cli/json_file.h"
-#include "bench/measure/experiment.h"
+#include "bench/measure/row.h"
 
 namespace hs::bench::measure {
 
@@ -29,11 +29,12 @@ const std::vector<Technique>& techniques();
 Experiment baseline(Experiment experiment);
 
 struct TechniqueRow {
-  std::string name;   // "cache", "mixed precision (bf16)"
   std::string group;  // "baseline", "alone" (baseline and this one) or "cumulative" (this one and all before it)
-  bool for_memory = false;
+  bool for_memory;
   Experiment experiment;
-  std::string flags = {};  // of the technique alone, see Technique
+  std::string flags;  // of the technique alone, see Technique
+  Row measured;       // its name is "cache", "mixed precision (bf16)"
+  Json kernels = {};  // that ran
 };
 
 struct Plan {

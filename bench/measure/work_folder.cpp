@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "data/formats/image_folder.h"
-#include "data/io/sample_writer.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 
@@ -27,17 +25,6 @@ std::pair<int64_t, int64_t> files_in(const std::filesystem::path& folder) {
     bytes += static_cast<int64_t>(entry.file_size());
   }
   return {files, bytes};
-}
-
-SampleFiles::SampleFiles(const SampleSource& train, const SampleSource& test)
-    : train_(write(train, "train")), test_(write(test, "test")) {}
-
-std::unique_ptr<SampleSource> SampleFiles::write(const SampleSource& source, const char* part) const {
-  const SampleInfo& info = source.info();
-  const auto writer = write_image_folder(folder_.path() / part, info,
-                                         info.channels == 1 ? ImageFormat::pgm : ImageFormat::png, Lifetime::temporary);
-  copy_samples(source, info.count, *writer);
-  return open_image_folder(folder_.path() / part, {info.name, info.scale});
 }
 
 }  // namespace hs::bench::measure
