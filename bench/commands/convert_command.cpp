@@ -2,12 +2,7 @@
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/work_folder.h"
-#include "data/formats/idx.h"
-#include "data/formats/image_folder.h"
-#include "data/formats/record_file.h"
-#include "data/formats/tfrecord.h"
 #include "data/io/memory_source.h"
-#include "data/open_dataset.h"
 #include "engine/files/input_file.h"
 
 namespace hs::bench::commands {
@@ -17,10 +12,10 @@ namespace fs = std::filesystem;
 
 class ConvertCommand : public cli::Command {
   std::vector<std::string> names_;  // of the source and the target
-  std::string format_ = "record";
-  int64_t shards_ = 1, train_ = 0, test_ = 0;
+  measure::SetFormat as_ = {.format = "record"};
+  int64_t train_ = 0, test_ = 0;
   std::optional<ImageShape> size_;
-  bool compress_ = false, quiet_ = false;
+  bool quiet_ = false;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"data convert mnist mnist_records --format record --shards 4",
@@ -28,24 +23,13 @@ class ConvertCommand : public cli::Command {
                    "docs/data_formats.md describes the formats.");
     flags.words("SRC DST", names_, 2, 2,
                 "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
-    flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
-    flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
-    flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
+    flags.choice("--format", as_.format, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
+    flags.integer("--shards", as_.shards, 1, 256, "Files for each part, of record and tfrecord");
+    flags.on_off("--compress", as_.compress, "Compress the blocks of record files (zlib)");
     flags.size(size_);
     flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, 0: all");
     flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, 0: all");
     flags.quiet(quiet_);
-  }
-
-  std::unique_ptr<SampleWriter> make_writer(const fs::path& folder, Part part, const SampleInfo& info) const {
-    const fs::path base = folder / hs::name(part);
-    if (format_ == "record") return write_records(fs::path(base) += ".record", info, {shards_, compress_, 0});
-    if (format_ == "tfrecord") return write_tfrecords(fs::path(base) += ".tfrecord", info, shards_);
-    if (format_ == "png") return write_image_folder(base, info, ImageFormat::png);
-    if (format_ == "jpeg") return write_image_folder(base, info, ImageFormat::jpeg);
-    if (format_ == "pgm") return write_image_folder(base, info, ImageFormat::pgm);
-    const std::string stem = part == Part::train ? "train" : "t10k";
-    return write_idx(folder / (stem + "-images-idx3-ubyte"), folder / (stem + "-labels-idx1-ubyte"), info);
   }
 
   // Returns the number of samples.
@@ -61,7 +45,7 @@ class ConvertCommand : public cli::Command {
     if (limit != 0 && !found.has_mixed_samples()) {
       source = std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::mixed);
     }
-    const auto writer = make_writer(folder, part, info);
+    const auto writer = measure::write_split(as_, folder, part, info);
     cli::RedrawnLine progress(quiet_);
     const Clock::time_point start = Clock::now();
     const auto rate = [&](int64_t done) { return static_cast<double>(done) / seconds_since(start); };
@@ -79,11 +63,11 @@ class ConvertCommand : public cli::Command {
   }
 
   void run(const cli::Flags& flags) override {
-    if (flags.given("--shards") && format_ != "record" && format_ != "tfrecord") {
-      fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", shards_, format_);
+    if (flags.given("--shards") && as_.format != "record" && as_.format != "tfrecord") {
+      fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", as_.shards, as_.format);
     }
-    if (compress_ && format_ != "record") {
-      fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
+    if (as_.compress && as_.format != "record") {
+      fail(ExitCode::usage, "--compress: {} has no such switch, only record does", as_.format);
     }
     FoundDataset found = find_dataset(names_[0]);
     found.set.size = size_;
@@ -95,7 +79,7 @@ class ConvertCommand : public cli::Command {
     const auto [files, bytes] = measure::files_in(folder.path());
     folder.keep();
     cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n",
-                                  printable(names_[1]), counts[0], counts[1], format_, files,
+                                  printable(names_[1]), counts[0], counts[1], as_.format, files,
                                   static_cast<double>(bytes) / 1e6));
   }
 };

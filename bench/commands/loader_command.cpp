@@ -21,9 +21,6 @@
 #include "bench/measure/loader_search.h"
 #include "bench/measure/observers/profiler.h"
 #include "bench/measure/work_folder.h"
-#include "data/formats/image_folder.h"
-#include "data/formats/record_file.h"
-#include "data/formats/tfrecord.h"
 #include "data/io/memory_source.h"
 #include "data/io/sample_writer.h"
 #include "data/synthetic.h"
@@ -148,46 +145,22 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
   return order;
 }
 
-// A data format, written to a separate folder. Without functions, the data set stays in memory.
-struct Format {
-  std::string name;
-  std::function<std::unique_ptr<SampleWriter>(const fs::path& folder, const SampleInfo& info)> write;
-  std::function<std::unique_ptr<SampleSource>(const fs::path& folder)> open;
-};
+// Of data convert, fastest first; "memory": the data set stays there.
+const std::string formats[] = {"memory", "record", "record_zlib", "tfrecord", "pgm", "jpeg", "png"};
 
-Format folder_of(const char* name, ImageFormat format) {
-  return {name,
-          [format](const fs::path& at, const SampleInfo& info) {
-            return write_image_folder(at / "set", info, format, Lifetime::temporary);
-          },
-          [](const fs::path& at) { return open_image_folder(at / "set", {}); }};
-}
-
-// Fastest first.
-const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {
-      {"memory", nullptr, nullptr},
-      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"record_zlib",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
-       },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
-       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
-      folder_of("pgm", ImageFormat::pgm),
-      folder_of("jpeg", ImageFormat::jpeg),
-      folder_of("png", ImageFormat::png),
-  };
-  return all;
-}
-
-void write(const Format& format, const SampleSource& data, const fs::path& folder) {
-  if (!format.write) return;
+void write(const std::string& format, const SampleSource& data, const fs::path& folder) {
+  if (format == "memory") return;
   fs::create_directory(folder);
-  const auto writer = format.write(folder, data.info());
+  const bool compress = format == "record_zlib";
+  const auto writer = measure::write_split({compress ? "record" : format, 1, compress, Lifetime::temporary}, folder,
+                                           Part::train, data.info());
   copy_samples(data, data.info().count, *writer, [](int64_t) { check_signals(); });
+}
+
+std::unique_ptr<SampleSource> open_written(const SampleSource& data, const fs::path& folder) {
+  FoundDataset found = find_dataset(folder);
+  found.set.scale = data.info().scale;  // which need not be measured
+  return open_dataset(found, Part::train);
 }
 
 // What write() has written, or of a format in memory `data` itself.
@@ -195,8 +168,8 @@ struct Opened {
   const std::unique_ptr<SampleSource> own;
   const SampleSource& source;
 
-  Opened(const Format& format, const SampleSource& data, const fs::path& folder)
-      : own(format.open ? format.open(folder) : nullptr), source(own ? *own : data) {}
+  Opened(const std::string& format, const SampleSource& data, const fs::path& folder)
+      : own(format == "memory" ? nullptr : open_written(data, folder)), source(own ? *own : data) {}
 };
 
 // The cheapest of a format's rows: fewest threads, then least memory (the order of the settings), then the smallest
@@ -219,8 +192,8 @@ class LoaderCommand : public RecordingCommand {
   bool list_ = false, dry_run_ = false, quiet_ = false;
 
   void declare(cli::Flags& flags) override {
-    std::vector<std::string> names = mapped(formats(), &Format::name);
-    names.insert(names.begin(), "all");
+    std::vector<std::string> names = {"all"};
+    names.insert(names.end(), std::begin(formats), std::end(formats));
     flags.examples({"bench loader", "bench loader --data cifar10 --format png --compute 5000",
                     "bench loader --samples 5000 --json loader.json --html loader.html"},
                    "docs/command_line.md says what each table measures.");
@@ -241,11 +214,10 @@ class LoaderCommand : public RecordingCommand {
     check_signals();
   }
 
-  std::vector<const Format*> measured_formats() const {
-    std::vector<const Format*> measured;
-    for (const Format& format : formats()) {
-      if (format_ == "all" || format.name == format_ || !format.write) measured.push_back(&format);
-    }
+  std::vector<std::string> measured_formats() const {
+    std::vector<std::string> measured(std::begin(formats), std::end(formats));
+    std::erase_if(measured,
+                  [this](const auto& each) { return format_ != "all" && each != format_ && each != "memory"; });
     return measured;
   }
 
@@ -260,9 +232,9 @@ class LoaderCommand : public RecordingCommand {
       return fmt::format("{} and {}", setting.workers, setting.prefetch);
     });
     report::Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
-    for (const Format* format : measured_formats()) {
+    for (const std::string& format : measured_formats()) {
       table.lines.push_back(
-          {format->name, fmt::format("{}", fmt::join(caches, ", ")), fmt::format("{}", fmt::join(settings, ", "))});
+          {format, fmt::format("{}", fmt::join(caches, ", ")), fmt::format("{}", fmt::join(settings, ", "))});
     }
     cli::write_stdout(to_text(table));
   }
@@ -283,7 +255,7 @@ class LoaderCommand : public RecordingCommand {
   }
 
   // One thread reads all samples of `folder`, or of `data` for a format in memory, in shuffled order.
-  void read(const Format& format, const SampleSource& data, const fs::path& folder, report::Rows& rows) const {
+  void read(const std::string& format, const SampleSource& data, const fs::path& folder, report::Rows& rows) const {
     const SampleInfo& info = data.info();
     const std::vector<int64_t> order = shuffled(info.count, options_.seed);
     std::vector<uint8_t> batch(static_cast<size_t>(options_.batch * info.image_bytes()));
@@ -301,7 +273,7 @@ class LoaderCommand : public RecordingCommand {
     for (int i = 0; i < warm_passes; ++i) warm.push_back(samples_per_second(opened.source, Clock::now()));
     const auto [files, bytes] =
         opened.own ? measure::files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
-    rows.add({{"name", format.name, "format"},
+    rows.add({{"name", format, "format"},
               {"files", files, "files"},
               {"bytes", bytes, "MB", "{:.1f}", 1e-6},
               {"cold_samples_per_second", cold, "cold samples/s", "{:.0f}"},
@@ -309,7 +281,7 @@ class LoaderCommand : public RecordingCommand {
   }
 
   // One row per setting, all with this cache.
-  void add_rows(const Format& format, const SampleSource& source, CacheMode cache, report::Rows& rows) const {
+  void add_rows(const std::string& format, const SampleSource& source, CacheMode cache, report::Rows& rows) const {
     const Compute how = options_.device == Device::cpu ? Compute::spin : Compute::sleep;
     for (const LoaderSetting& setting : loader_settings) {
       Loader loader(source, with(setting, cache));
@@ -320,7 +292,7 @@ class LoaderCommand : public RecordingCommand {
       const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0)),
                       with_work = run_loader(loader, std::min(epoch, steps_with_work), how, microseconds(compute_));
       const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
-      rows.add({{"format", format.name, "format"},
+      rows.add({{"format", format, "format"},
                 {"cache", cli::name(cache), "cache"},
                 {"workers", setting.workers, "workers"},
                 {"prefetch", setting.prefetch, "prefetch"},
@@ -389,7 +361,7 @@ class LoaderCommand : public RecordingCommand {
 
   // Seconds that all of a format take for `count` samples: writes and reads it with those of `some`, and assumes the
   // same time per sample for the others.
-  double forecast(const Format& format, const SampleSource& some, int64_t count, const fs::path& folder) const {
+  double forecast(const std::string& format, const SampleSource& some, int64_t count, const fs::path& folder) const {
     const auto whole = static_cast<double>(count), tried = static_cast<double>(some.info().count);
     Clock::time_point start = Clock::now();
     write(format, some, folder);
@@ -412,10 +384,10 @@ class LoaderCommand : public RecordingCommand {
     const MemorySource some = load_samples(data, 256);
     const measure::WorkFolder work;
     measure::DryRun plan({"format", "seconds"});
-    const std::vector<const Format*> measured = measured_formats();
-    for (const Format* format : measured) {
-      const double seconds = forecast(*format, some, info.count, work.path() / format->name);
-      plan.add({format->name, fmt::format("{:.1f}", seconds)}, seconds);
+    const std::vector<std::string> measured = measured_formats();
+    for (const std::string& format : measured) {
+      const double seconds = forecast(format, some, info.count, work.path() / format);
+      plan.add({format, fmt::format("{:.1f}", seconds)}, seconds);
     }
     plan.print(headline(info), info.name, fmt::format("{} formats", measured.size()),
                fmt::format("; the set takes {} MiB, a cache as much again",
@@ -442,20 +414,20 @@ class LoaderCommand : public RecordingCommand {
         sweep{.table = {.title = fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
                                              100 * no_stall, compute_),
                         .left = 2}};
-    const std::vector<const Format*> measured = measured_formats();
-    for (const Format* format : measured) {
-      progress(format->name);
-      write(*format, data, work.path() / format->name);
-      read(*format, data, work.path() / format->name, from_files);
+    const std::vector<std::string> measured = measured_formats();
+    for (const std::string& format : measured) {
+      progress(format);
+      write(format, data, work.path() / format);
+      read(format, data, work.path() / format, from_files);
     }
-    for (const Format* format : measured) {
-      const Opened opened(*format, data, work.path() / format->name);
+    for (const std::string& format : measured) {
+      const Opened opened(format, data, work.path() / format);
       for (const CacheMode cache : loader_caches) {
-        progress(fmt::format("{}, cache {}", format->name, cli::name(cache)));
-        add_rows(*format, opened.source, cache, rows);
+        progress(fmt::format("{}, cache {}", format, cli::name(cache)));
+        add_rows(format, opened.source, cache, rows);
       }
-      const Json best = cheapest(rows.json, format->name);
-      sweep.add({{"format", format->name, "format"},
+      const Json best = cheapest(rows.json, format);
+      sweep.add({{"format", format, "format"},
                  {"cheapest", best},
                  {"",
                   best.is_null() ? "none of these"

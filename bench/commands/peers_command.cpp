@@ -12,9 +12,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/row.h"
 #include "bench/measure/work_folder.h"
-#include "data/formats/idx.h"
-#include "data/formats/record_file.h"
-#include "data/open_dataset.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -137,12 +134,8 @@ void write_samples(const cli::TrainingData& data, const PeerModel& model, const 
     return;
   }
   for (const SampleSource* source : {data.train.get(), data.test.get()}) {
-    const bool training = source == data.train.get();
-    const char* const stem = training ? "train" : "t10k";
-    const auto writer = has_digits
-                            ? write_idx(folder / fmt::format("{}-images-idx3-ubyte", stem),
-                                        folder / fmt::format("{}-labels-idx1-ubyte", stem), source->info())
-                            : write_records(folder / (training ? "train.record" : "test.record"), source->info());
+    const auto writer = measure::write_split({has_digits ? "idx" : "record"}, folder,
+                                             source == data.train.get() ? Part::train : Part::test, source->info());
     copy_samples(*source, source->info().count, *writer,
                  [](int64_t) { cli::check_signals("before the first run; no results were written"); });
   }

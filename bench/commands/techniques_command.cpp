@@ -14,7 +14,6 @@
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/work_folder.h"
-#include "data/formats/image_folder.h"
 #include "data/io/sample_writer.h"
 #include "models/models.h"
 
@@ -34,12 +33,11 @@ std::string text_of(const Size& size) {
 
 // The samples as image files, one each, which is a common form of data sets: PGM, or PNG if there are several channels.
 // "No cache" then means what it means elsewhere: a file to open and decode for every sample of every epoch.
-std::unique_ptr<SampleSource> as_files(const SampleSource& source, const std::filesystem::path& folder) {
+std::unique_ptr<SampleSource> as_files(const SampleSource& source, const std::filesystem::path& folder, Part part) {
   const SampleInfo& info = source.info();
-  const auto writer =
-      write_image_folder(folder, info, info.channels == 1 ? ImageFormat::pgm : ImageFormat::png, Lifetime::temporary);
-  copy_samples(source, info.count, *writer);
-  return open_image_folder(folder, {info.name, info.scale});
+  const measure::SetFormat format = {.format = info.channels == 1 ? "pgm" : "png", .lifetime = Lifetime::temporary};
+  copy_samples(source, info.count, *measure::write_split(format, folder, part, info));
+  return open_image_folder(folder / hs::name(part), {info.name, info.scale});
 }
 
 // What trains the same step: `train` with the flags that describe one.
@@ -217,8 +215,8 @@ class TechniquesCommand : public RecordingCommand {
     record["data"]["as_files"] = data_.train->is_in_memory();
     if (data_.train->is_in_memory()) {
       files_.emplace();
-      data_.train = as_files(*data_.train, files_->path() / "train");
-      data_.test = as_files(*data_.test, files_->path() / "test");
+      data_.train = as_files(*data_.train, files_->path(), Part::train);
+      data_.test = as_files(*data_.test, files_->path(), Part::test);
     }
     plan_ = measure::make_plan(measure::baseline(experiment_));
     if (dry_run_) return print_plan();

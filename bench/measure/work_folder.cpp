@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "data/formats/idx.h"
+#include "data/formats/record_file.h"
+#include "data/formats/tfrecord.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 
@@ -25,6 +28,18 @@ std::pair<int64_t, int64_t> files_in(const std::filesystem::path& folder) {
     bytes += static_cast<int64_t>(entry.file_size());
   }
   return {files, bytes};
+}
+
+std::unique_ptr<SampleWriter> write_split(const SetFormat& as, const std::filesystem::path& folder, Part part,
+                                          const SampleInfo& info) {
+  const std::filesystem::path base = folder / name(part), named = folder / (name(part) + ("." + as.format));
+  if (as.format == "record") return write_records(named, info, {as.shards, as.compress, 0});
+  if (as.format == "tfrecord") return write_tfrecords(named, info, as.shards);
+  if (as.format == "png") return write_image_folder(base, info, ImageFormat::png, as.lifetime);
+  if (as.format == "jpeg") return write_image_folder(base, info, ImageFormat::jpeg, as.lifetime);
+  if (as.format == "pgm") return write_image_folder(base, info, ImageFormat::pgm, as.lifetime);
+  const std::string stem = part == Part::train ? "train" : "t10k";
+  return write_idx(folder / (stem + "-images-idx3-ubyte"), folder / (stem + "-labels-idx1-ubyte"), info);
 }
 
 }  // namespace hs::bench::measure
