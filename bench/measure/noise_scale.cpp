@@ -1,7 +1,5 @@
 #include "bench/measure/noise_scale.h"
 
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <numeric>
 
@@ -15,26 +13,6 @@ double squared_norm_of(ParameterArena& arena) {
 }
 
 }  // namespace
-
-void NoiseScale::add(double of_micro_batch, double of_step) {
-  if (!std::isfinite(of_micro_batch) || !std::isfinite(of_step)) return;  // a step that the scaler skips
-  ++steps_;
-  small_sum_ += of_micro_batch;
-  large_sum_ += of_step;
-}
-
-double NoiseScale::trace() const {
-  const double by_sample = 1 / static_cast<double>(small_) - 1 / static_cast<double>(large_);
-  return (small_sum_ - large_sum_) / static_cast<double>(steps_) / by_sample;
-}
-
-double NoiseScale::squared_norm() const {
-  return large_sum_ / static_cast<double>(steps_) - trace() / static_cast<double>(large_);
-}
-
-double NoiseScale::samples() const {
-  return squared_norm() > 0 ? trace() / squared_norm() : std::numeric_limits<double>::infinity();
-}
 
 void watch_noise(NoiseScale& noise, ParameterArena& arena, int64_t accumulate, int64_t samples_of_epoch,
                  TrainHooks& hooks) {

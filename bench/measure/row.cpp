@@ -136,13 +136,16 @@ report::Rows stages_of(const CheckpointPlan& plan, const std::string& data_name)
   return rows;
 }
 
+void put(Json& object, const std::string& name, double value, const Interval& interval) {
+  object[name] = finite_or_null(value);
+  object[name + "_low"] = finite_or_null(interval.low);
+  object[name + "_high"] = finite_or_null(interval.high);
+}
+
 }  // namespace
 
 void put_median(Json& object, const std::string& name, const std::vector<double>& values) {
-  const Interval interval = median_interval(values);
-  object[name] = finite_or_null(median(values));
-  object[name + "_low"] = finite_or_null(interval.low);
-  object[name + "_high"] = finite_or_null(interval.high);
+  put(object, name, median(values), median_interval(values));
 }
 
 Json to_json(const Row& row) {
@@ -282,16 +285,14 @@ std::string SpeedUp::text() const {
 }
 
 Json SpeedUp::to_json() const {
-  return {{"ratio", finite_or_null(ratio)},
-          {"ratio_low", finite_or_null(interval.low)},
-          {"ratio_high", finite_or_null(interval.high)}};
+  Json json;
+  put(json, "ratio", ratio, interval);
+  return json;
 }
 
 void add_comparison(Json& row, const Json& baseline) {
   const SpeedUp gain = speed_up(report::numbers(baseline, "seconds_all"), report::numbers(row, "seconds_all"));
-  row["speed_up"] = finite_or_null(gain.ratio);
-  row["speed_up_low"] = finite_or_null(gain.interval.low);
-  row["speed_up_high"] = finite_or_null(gain.interval.high);
+  put(row, "speed_up", gain.ratio, gain.interval);
   row["verdict"] = gain.verdict;
   row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
 }
