@@ -88,21 +88,22 @@ class MicroBatches {
   std::map<int64_t, MicroBatch> measured_;  // by batch
 };
 
-// Of those that were measured and fit, the one with the least time; the larger one if two have the same.
-void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& may_be, MemoryPlan& plan) {
+// Of those that were measured and fit, the one with the least time; the larger one if two have the same. `only`: the
+// size that it must have, 0: any. False if there is none.
+bool take_fastest(int64_t budget, int64_t only, MemoryPlan& plan) {
   double least = std::numeric_limits<double>::infinity();
   const MicroBatch* best = nullptr;
   for (const MicroBatch& micro : plan.considered) {
     const bool is_part_of_another = std::ranges::any_of(plan.considered, [&](const MicroBatch& other) {
       return other.precision == micro.precision && other.batch > micro.batch && other.kept() <= budget;
     });
-    if (is_part_of_another || !may_be(micro) || micro.least() > budget) continue;
+    if (is_part_of_another || (only > 0 && micro.batch != only) || micro.least() > budget) continue;
     const double time = micro.milliseconds(micro.within(budget).predicted.extra_ms);
     if (time > least || (time == least && micro.batch < best->batch)) continue;
     least = time;
     best = &micro;
   }
-  if (!best) return;
+  if (!best) return false;
   plan.chosen = *best;
   plan.checkpoint = best->within(budget);
   double without = least;
@@ -110,6 +111,7 @@ void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& 
     if (micro.batch >= best->batch) without = std::min(without, micro.milliseconds());
   }
   plan.more_time = without > 0 ? least / without - 1 : 0;
+  return true;
 }
 
 // Measures one step of all its micro-batches, with as few bytes as they need, and an evaluation of one batch.
@@ -199,14 +201,10 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
   types.front().add(all.front());
   if (plan.considered.front().batch_norm) {
     explore(choice.batch);
-    take_fastest(
-        budget, [&](const MicroBatch& micro) { return micro.batch == choice.batch; }, plan);
-    if (plan.chosen.batch > 0) return plan;
+    if (take_fastest(budget, choice.batch, plan)) return plan;
   }
   explore(samples);
-  const auto any = [](const MicroBatch&) { return true; };
-  take_fastest(budget, any, plan);
-  if (plan.chosen.batch > 0) return plan;
+  if (take_fastest(budget, 0, plan)) return plan;
   // The estimates may be too high, and with the sums of a tree not even the smallest micro-batch needs the fewest
   // bytes: larger ones are tried until they need more even without such sums.
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -218,8 +216,7 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
     }
   }
   explore(samples);
-  take_fastest(budget, any, plan);
-  if (plan.chosen.batch > 0) return plan;
+  if (take_fastest(budget, 0, plan)) return plan;
   fail(
       ExitCode::usage,
       "memory {}: a step of {} samples needs {} bytes or more, in micro-batches and with all that is recomputed; use a "
