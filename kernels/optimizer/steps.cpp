@@ -13,43 +13,15 @@
 namespace hs::HS_ISA {
 namespace {
 
-// The formulas, for `count` parameters; the compiler makes vectors of the loops.
-void sgd(const SgdRule& s, float learning_rate, float factor, float weight_decay, int64_t count, const float* g,
-         float* v, float* w) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient_i = g[i] * factor + weight_decay * w[i];
-    v[i] = s.momentum * v[i] + gradient_i;
-    w[i] -= learning_rate * (s.nesterov ? gradient_i + s.momentum * v[i] : v[i]);
-  }
+template <class Update, class... State>
+void update_each(Update update, float weight_decay, int64_t count, const float* g, float* w, State*... state) {
+  for (int64_t i = 0; i < count; ++i) update(weight_decay, g[i], w[i], state[i]...);  // in vectors
 }
 
-void adam(const AdamRule& s, const float* rate, float weight_decay, int64_t count, const float* g, float* m, float* v,
-          float* w) {
-  const float learning_rate = rate[rate_learning] * s.rate, factor = rate[rate_gradient];
-  const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
-  const float into_gradient = s.decoupled ? 0 : weight_decay;
-  const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient_i = g[i] * factor + into_gradient * w[i];
-    m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
-    w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
-  }
-}
-
-// `share`: of this step in the average.
-void schedule_free(const AdamRule& s, const float* rate, float share, float weight_decay, int64_t count, const float* g,
-                   float* z, float* v, float* w) {
-  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient], correction = rate[rate_correction2];
-  const float step = learning_rate * (1 - s.beta1 * (1 - share));
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient_i = g[i] * factor;
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
-    const float u = gradient_i / (std::sqrt(v[i] * correction) + s.epsilon) + weight_decay * w[i];
-    w[i] += share * (z[i] - w[i]) - step * u;
-    z[i] -= learning_rate * u;
-  }
-}
+// For one instruction set; registered alone, or as this CPU's.
+constexpr auto sgd = update_each<SgdUpdate, float>;
+constexpr auto adam = update_each<AdamUpdate, float, float>;
+constexpr auto schedule_free = update_each<ScheduleFreeUpdate, float, float>;
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -113,66 +85,44 @@ void fold_statistics_cpu(const FoldStatistics& call) {
   for (int64_t i = 0; i < call.value.size(); ++i) value[i] += momentum * (sum[i] / count - value[i]);
 }
 
-// Calls update(begin, end, weight decay) for pieces of the parameters that have one decay, and casts each while it is
-// in the cache.
-template <class Call, class Update>
-void update_all(const Call& call, const Update& update) {
-  const float* w = call.value.template data<float>();
+// Updates pieces of the parameters that have one weight decay by `loop`, and casts each while it is in the cache.
+template <auto loop, class Call, class Update, class... State>
+void update_all(const Call& call, Update update, State*... state) {
+  const float *g = call.gradient.template data<float>(), *rates = call.rates.template data<float>();
+  if (rates[rate_skip] != 0) return;
+  update.begin(rates);
+  float* w = call.value.template mutable_data<float>();
   Tensor& cast = call.cast;
   Half* f16 = cast.defined() && cast.dtype() == DType::f16 ? cast.mutable_data<Half>() : nullptr;
   BFloat16* bf16 = cast.defined() && cast.dtype() == DType::bf16 ? cast.mutable_data<BFloat16>() : nullptr;
   const float* decay = call.decay.defined() ? call.decay.template data<float>() : nullptr;
   const int64_t piece = decay ? ParameterArena::granule : cast_piece;
-  parallel_ranges(call.value.size(), elementwise_grain, [=, &call](int64_t begin, int64_t end) {
+  parallel_ranges(call.value.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
     [[maybe_unused]] const FlushSubnormals flush;
     for (int64_t first = begin, last; first < end; first = last) {
       last = std::min(first + piece, end);
-      update(first, last, decay ? decay[first / piece] : call.rule.weight_decay);
+      const float weight_decay = decay ? decay[first / piece] : update.rule.weight_decay;
+      loop(update, weight_decay, last - first, g + first, w + first, (state + first)...);
       if (f16) narrow(w + first, f16 + first, last - first);
       if (bf16) narrow(w + first, bf16 + first, last - first);
     }
   });
 }
 
-// `loop`: one of the formulas above, for one instruction set or for this CPU's.
 template <auto loop>
 void sgd_step_cpu(const SgdStep& call) {
-  const float* g = call.gradient.data<float>();
-  const float* rate = call.rates.data<float>();
-  if (rate[rate_skip] != 0) return;
-  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
-  float* v = call.velocity.mutable_data<float>();
-  float* w = call.value.mutable_data<float>();
-  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    loop(s, learning_rate, factor, weight_decay, end - begin, g + begin, v + begin, w + begin);
-  });
+  update_all<loop>(call, SgdUpdate{call.rule}, call.velocity.mutable_data<float>());
 }
 
 template <auto loop>
 void adam_step_cpu(const AdamStep& call) {
-  const float* g = call.gradient.data<float>();
-  const float* rate = call.rates.data<float>();
-  if (rate[rate_skip] != 0) return;
-  float* m = call.mean.mutable_data<float>();
-  float* v = call.square.mutable_data<float>();
-  float* w = call.value.mutable_data<float>();
-  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    loop(s, rate, weight_decay, end - begin, g + begin, m + begin, v + begin, w + begin);
-  });
+  update_all<loop>(call, AdamUpdate{call.rule}, call.mean.mutable_data<float>(), call.square.mutable_data<float>());
 }
 
 template <auto loop>
 void schedule_free_step_cpu(const ScheduleFreeStep& call) {
-  const float* g = call.gradient.data<float>();
-  const float* rate = call.rates.data<float>();
-  if (rate[rate_skip] != 0) return;
-  const float share = schedule_free_share(call.warmup_steps, *call.step.data<int32_t>());
-  float* z = call.fast.mutable_data<float>();
-  float* v = call.square.mutable_data<float>();
-  float* w = call.value.mutable_data<float>();
-  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    loop(s, rate, share, weight_decay, end - begin, g + begin, z + begin, v + begin, w + begin);
-  });
+  update_all<loop>(call, ScheduleFreeUpdate{call.rule, call.warmup_steps, call.step.data<int32_t>()},
+                   call.fast.mutable_data<float>(), call.square.mutable_data<float>());
 }
 
 REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});

@@ -1,5 +1,4 @@
-// The fused updates that kernels/optimizer/optimizer.h declares: one pass over the parameter arena. The arithmetic is
-// that of steps.cpp, operation by operation, so that both devices give the same bits.
+// The fused updates that kernels/optimizer/optimizer.h declares: one pass over the parameter arena.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.cuh"
@@ -226,68 +225,11 @@ void update_all(const Call& call, const Update& update, State*... state) {
   }
 }
 
-struct SgdUpdate {
-  SgdRule rule;
-  float learning_rate = 0, factor = 0;
-
-  __device__ void begin(const float* rates) {
-    learning_rate = rates[rate_learning];
-    factor = rates[rate_gradient];
-  }
-  __device__ void operator()(float weight_decay, float g, float& w, float& v) const {
-    g = g * factor + weight_decay * w;
-    v = rule.momentum * v + g;
-    w -= learning_rate * (rule.nesterov ? g + rule.momentum * v : v);
-  }
-};
-
 void sgd_step_cuda(const SgdStep& call) { update_all(call, SgdUpdate{call.rule}, call.velocity.mutable_data<float>()); }
-
-struct AdamUpdate {
-  AdamRule rule;
-  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0;
-
-  __device__ void begin(const float* rates) {
-    learning_rate = rates[rate_learning] * rule.rate;
-    factor = rates[rate_gradient];
-    correction1 = rates[rate_correction1];
-    correction2 = rates[rate_correction2];
-  }
-  __device__ void operator()(float weight_decay, float g, float& w, float& m, float& v) const {
-    const float into_gradient = rule.decoupled ? 0 : weight_decay;
-    const float shrink = rule.decoupled ? 1 - learning_rate * weight_decay : 1;
-    g = g * factor + into_gradient * w;
-    m = rule.beta1 * m + (1 - rule.beta1) * g;
-    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
-    w = w * shrink - learning_rate * (m * correction1) / (sqrtf(v * correction2) + rule.epsilon);
-  }
-};
 
 void adam_step_cuda(const AdamStep& call) {
   update_all(call, AdamUpdate{call.rule}, call.mean.mutable_data<float>(), call.square.mutable_data<float>());
 }
-
-struct ScheduleFreeUpdate {
-  AdamRule rule;
-  int32_t warmup_steps;
-  const int32_t* step;
-  float learning_rate = 0, factor = 0, correction = 0, share = 0, length = 0;
-
-  __device__ void begin(const float* rates) {
-    learning_rate = rates[rate_learning];
-    factor = rates[rate_gradient];
-    correction = rates[rate_correction2];
-    share = schedule_free_share(warmup_steps, *step);
-    length = learning_rate * (1 - rule.beta1 * (1 - share));
-  }
-  __device__ void operator()(float weight_decay, float g, float& w, float& z, float& v) const {
-    g = g * factor;
-    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
-    const float u = g / (sqrtf(v * correction) + rule.epsilon) + weight_decay * w;
-    w += share * (z - w) - length * u;
-    z -= learning_rate * u;
-  }
-};
 
 void schedule_free_step_cuda(const ScheduleFreeStep& call) {
   update_all(call, ScheduleFreeUpdate{call.rule, call.warmup_steps, call.step.data<int32_t>()},

@@ -222,6 +222,62 @@ struct MuonUpdate {
 };
 constinit inline Kernel<MuonUpdate> muon_update{"muon_update"};
 
+// The formulas of the fused updates, the same on both devices, bit for bit. After begin() has read the rates of the
+// step, an update is called for each parameter w, with its weight decay, its gradient and what is kept beside it.
+struct SgdUpdate {
+  SgdRule rule;
+  float learning_rate = 0, factor = 0;
+  HS_HOST_DEVICE void begin(const float* rates) { learning_rate = rates[rate_learning], factor = rates[rate_gradient]; }
+  HS_HOST_DEVICE void operator()(float weight_decay, float g, float& w, float& v) const {
+    g = g * factor + weight_decay * w;
+    v = rule.momentum * v + g;
+    w -= learning_rate * (rule.nesterov ? g + rule.momentum * v : v);
+  }
+};
+
+struct AdamUpdate {
+  AdamRule rule;
+  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0;
+  HS_HOST_DEVICE void begin(const float* rates) {
+    learning_rate = rates[rate_learning] * rule.rate, factor = rates[rate_gradient];
+    correction1 = rates[rate_correction1], correction2 = rates[rate_correction2];
+  }
+  HS_HOST_DEVICE void operator()(float weight_decay, float g, float& w, float& m, float& v) const {
+    const float shrink = rule.decoupled ? 1 - learning_rate * weight_decay : 1;
+    g = g * factor + (rule.decoupled ? 0 : weight_decay) * w;
+    m = rule.beta1 * m + (1 - rule.beta1) * g;
+    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
+    w = w * shrink - learning_rate * (m * correction1) / (sqrtf(v * correction2) + rule.epsilon);
+  }
+};
+
+// The share of step t, from 1, in the sum of f^2 so far: f rises linearly in the warm-up, then it is 1.
+HS_HOST_DEVICE inline float schedule_free_share(int32_t warmup_steps, int32_t step) {
+  const auto t = static_cast<float>(step), warmup = static_cast<float>(warmup_steps);
+  if (step <= warmup_steps) return 6 * t / ((t + 1) * (2 * t + 1));
+  return 1 / (warmup * (2 * warmup + 1) / (6 * (warmup + 1)) + (t - warmup));
+}
+
+struct ScheduleFreeUpdate {
+  AdamRule rule;
+  int32_t warmup_steps;
+  const int32_t* step;
+  float learning_rate = 0, factor = 0, correction = 0, share = 0, length = 0;  // share: of this step in the average
+  HS_HOST_DEVICE void begin(const float* rates) {
+    learning_rate = rates[rate_learning], factor = rates[rate_gradient];
+    correction = rates[rate_correction2];
+    share = schedule_free_share(warmup_steps, *step);
+    length = learning_rate * (1 - rule.beta1 * (1 - share));
+  }
+  HS_HOST_DEVICE void operator()(float weight_decay, float g, float& w, float& z, float& v) const {
+    g = g * factor;
+    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
+    const float u = g / (sqrtf(v * correction) + rule.epsilon) + weight_decay * w;
+    w += share * (z - w) - length * u;
+    z -= learning_rate * u;
+  }
+};
+
 // sin(pi * x) for |x| <= 1/2, to 1e-7: Taylor's series. The library's sine would do, but uses local memory on a GPU.
 HS_HOST_DEVICE constexpr float sine_of_half_turns(float x) {
   const float angle = 3.14159265f * x, square = angle * angle;
@@ -284,13 +340,6 @@ HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool fin
 HS_HOST_DEVICE inline float average_decay(float decay, int32_t step) {
   const float t = static_cast<float>(step);
   return fminf(decay, (1 + t) / (10 + t));
-}
-
-// The share of step t, from 1, in the sum of f^2 so far: f rises linearly in the warm-up, then it is 1.
-HS_HOST_DEVICE inline float schedule_free_share(int32_t warmup_steps, int32_t step) {
-  const auto t = static_cast<float>(step), warmup = static_cast<float>(warmup_steps);
-  if (step <= warmup_steps) return 6 * t / ((t + 1) * (2 * t + 1));
-  return 1 / (warmup * (2 * warmup + 1) / (6 * (warmup + 1)) + (t - warmup));
 }
 
 // Whether a step's norm or loss is unusually large; if neither is, both count from now on. The first ones only count.

@@ -117,8 +117,7 @@ void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
       const RowSum<T> row(z, classes);
       for (int64_t j = 0; j < classes; ++j) {
         const Real probability = row.exponential(z[j]) / row.sum;
-        const Real target = j == label[n] ? q.label : q.others;
-        dz[j] = from_computing<T>((probability - target) * factor);
+        dz[j] = from_computing<T>((probability - (j == label[n] ? q.label : q.others)) * factor);
       }
     }
   });
