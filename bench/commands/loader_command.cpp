@@ -232,10 +232,10 @@ class LoaderCommand : public RecordingCommand {
       return fmt::format("{} and {}", setting.workers, setting.prefetch);
     });
     report::Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
-    for (const std::string& format : measured_formats()) {
-      table.lines.push_back(
-          {format, fmt::format("{}", fmt::join(caches, ", ")), fmt::format("{}", fmt::join(settings, ", "))});
-    }
+    table.lines = mapped(measured_formats(), [&](const std::string& format) {
+      return std::vector{format, fmt::format("{}", fmt::join(caches, ", ")),
+                         fmt::format("{}", fmt::join(settings, ", "))};
+    });
     cli::write_stdout(to_text(table));
   }
 
@@ -269,8 +269,8 @@ class LoaderCommand : public RecordingCommand {
     const Clock::time_point start = Clock::now();
     const Opened opened(format, data, folder);
     const double cold = samples_per_second(opened.source, start);
-    std::vector<double> warm;
-    for (int i = 0; i < warm_passes; ++i) warm.push_back(samples_per_second(opened.source, Clock::now()));
+    std::vector<double> warm(warm_passes);
+    for (double& rate : warm) rate = samples_per_second(opened.source, Clock::now());
     const auto [files, bytes] =
         opened.own ? measure::files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
     rows.add({{"name", format, "format"},
