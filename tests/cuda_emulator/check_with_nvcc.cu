@@ -37,13 +37,10 @@ static_assert(hs::cuda::nccl_f32 == ncclFloat32 && hs::cuda::nccl_bf16 == ncclBf
 }  // namespace
 #endif
 
-const void* compiled_templates[] = {(const void*)axpy<float>,
-                                    (const void*)axpy<double>,
-                                    (const void*)block_sum<true>,
-                                    (const void*)block_sum<false>,
-                                    (const void*)reverse_in_warp<true>,
-                                    (const void*)reverse_in_warp<false>,
-                                    (const void*)copy_async<true>,
-                                    (const void*)copy_async<false>,
-                                    (const void*)sum_by_last_block<true>,
-                                    (const void*)sum_by_last_block<false>};
+template <class... Kernel>
+bool are_there(Kernel... kernels) {
+  return ((kernels != nullptr) && ...);
+}
+const bool compiled = are_there(axpy<float>, axpy<double>, block_sum<true>, block_sum<false>, reverse_in_warp<true>,
+                                reverse_in_warp<false>, copy_async<true>, copy_async<false>, sum_by_last_block<true>,
+                                sum_by_last_block<false>);

@@ -6,6 +6,14 @@
 namespace hs::emulator {
 namespace {
 
+// In order with nothing: non-blocking streams do not wait for the default stream, nor it for them.
+template <class Now>
+cudaError_t run_at_once(const Now& now) {
+  if (const cudaError_t error = unsafe_in_capture()) return error;
+  now();
+  return cudaSuccess;
+}
+
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool synchronous) {
   if (bytes == 0) return cudaSuccess;
   const Where target = where(to, bytes), source = where(from, bytes);
@@ -20,11 +28,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     DeviceAccess access{to, from};
     memmove(to, from, bytes);
   };
-  if (synchronous) {
-    if (const cudaError_t error = unsafe_in_capture()) return error;
-    now();  // in order with nothing: non-blocking streams do not wait for the default stream, nor it for them
-    return cudaSuccess;
-  }
+  if (synchronous) return run_at_once(now);
   const bool pageable = (!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes));
   if (!pageable) return enqueue(stream, now);
   if (capture_of(stream)) return forbid_in_capture(stream);
@@ -63,10 +67,7 @@ static cudaError_t set(void* to, int value, size_t bytes, cudaStream_t stream, b
     DeviceAccess access{to};
     memset(to, value, bytes);
   };
-  if (!synchronous) return enqueue(stream, now);
-  if (const cudaError_t error = unsafe_in_capture()) return error;
-  now();
-  return cudaSuccess;
+  return synchronous ? run_at_once(now) : enqueue(stream, now);
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return api([&] { return set(to, value, bytes, nullptr, true); });

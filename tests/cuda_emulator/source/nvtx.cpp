@@ -6,26 +6,16 @@
 #include "emulator/emulator.h"
 
 namespace hs::emulator {
-namespace {
 
-thread_local std::vector<std::string> ranges;
-
-void keep(const char* name) {
-  if (options().keep_ranges) ranges.emplace_back(name);
-}
-
-}  // namespace
+static thread_local std::vector<std::string> ranges;
 
 std::vector<std::string> take_ranges() { return std::exchange(ranges, {}); }
 
 }  // namespace hs::emulator
 
 int nvtxRangePushA(const char* name) {
-  hs::emulator::keep(name);
+  if (hs::emulator::options().keep_ranges) hs::emulator::ranges.emplace_back(name);
   return 0;
 }
 
-int nvtxRangePop() {
-  hs::emulator::keep("");
-  return 0;
-}
+int nvtxRangePop() { return nvtxRangePushA(""); }  // the name that take_ranges() has for an end

@@ -165,16 +165,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   });
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return api([&] {
-    if (!is_live(stream)) return cudaErrorInvalidResourceHandle;
-    if (capture_of(stream)) return forbid_in_capture(stream);
-    if (const cudaError_t error = unsafe_in_capture()) return error;
-    if (!stream->queue.empty() && chance(2)) run_one();  // a loop that polls must end some time
-    return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
-  });
-}
-
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return api([&] {
     if (!is_live(stream) || !events.count(event)) return cudaErrorInvalidResourceHandle;
@@ -233,7 +223,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (event->capture) return cudaErrorCapturedEvent;
     if (const cudaError_t error = unsafe_in_capture()) return error;
     if (!event->mark || event->mark->done) return cudaSuccess;
-    if (chance(2)) run_one();
+    if (chance(2)) run_one();  // a loop that polls must end some time
     return event->mark->done ? cudaSuccess : cudaErrorNotReady;
   });
 }
