@@ -124,12 +124,7 @@ __global__ void add_from(int n, float* y, const float* x) {
   if (i < n) y[i] += x[i];
 }
 
-// Arrays whose addresses are in memory, not among the arguments.
-__global__ void fill_each(float* const* arrays, int n, float value) {
-  if (static_cast<int>(threadIdx.x) < n) arrays[blockIdx.x][threadIdx.x] = value;
-}
-
-// Exchanges the first 32 elements of two arrays.
+// Exchanges the first 32 elements of two arrays whose addresses are in memory, not among the arguments.
 __global__ void swap_through_table(float* const* table) {
   const float first = table[0][threadIdx.x];
   table[0][threadIdx.x] = table[1][threadIdx.x];

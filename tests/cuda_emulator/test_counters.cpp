@@ -205,11 +205,9 @@ TEST_CASE("counts: closed forms") {
       REQUIRE(row.run(stream, x.data, y.data) == cudaSuccess);
       uint64_t totals[5] = {};
       CHECK(hs::emulator::hs_emulator_memory_counts(totals));
-      CHECK(totals[0] == row.loads.requests + row.stores.requests);
-      CHECK(totals[1] == row.loads.sectors + row.stores.sectors);
-      CHECK(totals[2] == row.loads.bytes_used + row.stores.bytes_used);
-      CHECK(totals[3] == row.shared.conflicts);
-      CHECK(totals[4] == row.divergent);
+      const uint64_t expected[] = {row.loads.requests + row.stores.requests, row.loads.sectors + row.stores.sectors,
+                                   row.loads.bytes_used + row.stores.bytes_used, row.shared.conflicts, row.divergent};
+      CHECK(std::ranges::equal(totals, expected));
       const std::vector<Counts> all = hs::emulator::take_counts();
       REQUIRE(all.size() == 1);
       const auto check_global = [](const Counts::Global& got, const Counts::Global& expected) {
