@@ -25,6 +25,8 @@ namespace hs {
 namespace cuda {
 namespace {
 
+__device__ void convert(float from, __nv_bfloat16& to) { to = __float2bfloat16_rn(from); }
+__device__ void convert(__nv_bfloat16 from, float& to) { to = __bfloat162float(from); }
 __device__ float rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
 
 // The operands rounded to bf16, if that is how one of them has been sent.
@@ -35,18 +37,11 @@ __global__ void add(float* to, const float* from, size_t count, bool rounds) {
   }
 }
 
-__global__ void narrow(const float* from, __nv_bfloat16* to, size_t count) {
+// To bf16, or back.
+template <class From, class To>
+__global__ void cast(const From* from, To* to, size_t count) {
   const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
-    to[i] = __float2bfloat16_rn(from[i]);
-  }
-}
-
-__global__ void widen(const __nv_bfloat16* from, float* to, size_t count) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
-    to[i] = __bfloat162float(from[i]);
-  }
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) convert(from[i], to[i]);
 }
 
 template <class... Parameters, class... Args>
@@ -217,7 +212,8 @@ void NcclSums::carry_out(const ReducePlan::Round& round, const std::vector<float
   };
   for (const auto& message : round.sends) {
     if (!is_narrow(message)) continue;
-    launch_over(count, stream_, narrow, arrays[static_cast<size_t>(message.array)], narrow_copy(message.array), count);
+    launch_over(count, stream_, cast<float, __nv_bfloat16>, arrays[static_cast<size_t>(message.array)],
+                narrow_copy(message.array), count);
   }
   if (!round.sends.empty() || !round.receives.empty()) {
     call(nccl_.GroupStart(), "ncclGroupStart");
@@ -234,7 +230,8 @@ void NcclSums::carry_out(const ReducePlan::Round& round, const std::vector<float
   }
   for (const auto& message : round.receives) {
     if (!is_narrow(message)) continue;
-    launch_over(count, stream_, widen, narrow_copy(message.array), arrays[static_cast<size_t>(message.array)], count);
+    launch_over(count, stream_, cast<__nv_bfloat16, float>, narrow_copy(message.array),
+                arrays[static_cast<size_t>(message.array)], count);
   }
   for (const ReducePlan::Add& sum : round.adds) {
     const auto [begin, end] = sum.part.elements(count);
