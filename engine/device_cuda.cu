@@ -88,16 +88,17 @@ std::vector<std::pair<std::string, std::string>> describe() {
           {"built_for", HALFSTEP_CUDA_ARCHITECTURES}};
 }
 
+// Whether an allocation had enough memory.
+bool has_succeeded(cudaError_t error, const char* call) {
+  if (error != cudaErrorMemoryAllocation) return check(error, call), true;
+  (void)cudaGetLastError();
+  return false;
+}
+
 void* allocate(size_t bytes) {
   forbid_in_capture("allocating " + std::to_string(bytes) + " bytes");
   void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, bytes);
-  if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  check(error, "cudaMalloc");
-  return data;
+  return has_succeeded(cudaMalloc(&data, bytes), "cudaMalloc") ? data : nullptr;
 }
 
 // Called from destructors, even at process exit when the driver is gone: errors cannot be reported.
@@ -111,13 +112,7 @@ size_t free_bytes() {
 
 void* allocate_host(size_t bytes) {
   void* data = nullptr;
-  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocDefault);
-  if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  check(error, "cudaHostAlloc");
-  return data;
+  return has_succeeded(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "cudaHostAlloc") ? data : nullptr;
 }
 
 void release_host(void* data) { (void)cudaFreeHost(data); }
