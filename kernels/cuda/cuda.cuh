@@ -19,6 +19,8 @@ namespace hs::cuda {
 
 inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16; }
 inline bool is_float(const Tensor& x) { return x.dtype() == DType::f32 || is_16_bit(x); }
+// For `supported`: asks the type of a call's first tensor.
+inline constexpr auto takes_floats = [](const auto& call) { return is_float(*call.tensors().front()); };
 
 // Calls body.operator()<T>() with T = Half or BFloat16. REQUIRES: is_16_bit for this dtype; variants say so in
 // `supported`.
@@ -39,12 +41,8 @@ inline bool is_float_or_narrower(const Tensor& x, const Tensor& y) {
 // Calls body.operator()<T, N>() with their types. REQUIRES: is_float_or_narrower
 template <class Body>
 void for_float_type(const Tensor& x, const Tensor& y, const Body& body) {
-  for_float_type(x.dtype(), [&]<class T>() {
-    if constexpr (std::is_same_v<T, float>) {
-      for_float_type(y.dtype(), [&]<class N>() { body.template operator()<T, N>(); });
-    } else {
-      body.template operator()<T, T>();
-    }
+  for_float_type(y.dtype(), [&]<class N>() {
+    x.dtype() == y.dtype() ? body.template operator()<N, N>() : body.template operator()<float, N>();
   });
 }
 

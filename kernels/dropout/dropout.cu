@@ -44,8 +44,7 @@ void dropout_cuda(const DropoutMask& call) {
   });
 }
 
-REGISTER_KERNEL(dropout_mask, cuda, "simple",
-                {.run = dropout_cuda, .supported = [](const DropoutMask& call) { return cuda::is_float(call.x); }});
+REGISTER_KERNEL(dropout_mask, cuda, "simple", {.run = dropout_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

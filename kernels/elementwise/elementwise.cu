@@ -83,10 +83,8 @@ void bias_add_cuda(const BiasAddForward& call) {
 REGISTER_KERNEL(add_forward, cuda, "simple", {.run = add_cuda, .supported = [](const BinaryForward& call) {
                                                 return cuda::is_float_or_narrower(call.a, call.b);
                                               }});
-REGISTER_KERNEL(mul_forward, cuda, "simple",
-                {.run = mul_cuda, .supported = [](const BinaryForward& call) { return cuda::is_float(call.a); }});
-REGISTER_KERNEL(scale_forward, cuda, "simple",
-                {.run = scale_cuda, .supported = [](const ScaleForward& call) { return cuda::is_float(call.x); }});
+REGISTER_KERNEL(mul_forward, cuda, "simple", {.run = mul_cuda, .supported = cuda::takes_floats});
+REGISTER_KERNEL(scale_forward, cuda, "simple", {.run = scale_cuda, .supported = cuda::takes_floats});
 REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {
                                                      return cuda::is_float(call.x) &&
                                                             call.bias.dtype() == call.x.dtype();

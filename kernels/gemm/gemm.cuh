@@ -64,38 +64,22 @@ GemmProblem<In, Out> gemm_problem(const Gemm& call) {
 }
 
 inline bool gemm_types_supported(const Gemm& call) {
-  const DType in = call.a.dtype(), out = call.c.dtype();
-  return is_float(call.a) && call.b.dtype() == in && (out == in || out == DType::f32) &&
-         (!call.bias.defined() || call.bias.dtype() == out);
+  return is_float_or_narrower(call.c, call.a) && call.b.dtype() == call.a.dtype() &&
+         (!call.bias.defined() || call.bias.dtype() == call.c.dtype());
 }
 
 // Calls body.operator()<In, Out>(). REQUIRES: gemm_types_supported
 template <class Body>
 void for_gemm_types(const Gemm& call, const Body& body) {
-  for_float_type(call.a.dtype(), [&]<class In>() {
-    if (call.c.dtype() == call.a.dtype()) {
-      body.template operator()<In, In>();
-    } else {
-      body.template operator()<In, float>();
-    }
-  });
+  for_float_type(call.c, call.a, [&]<class Out, class In>() { body.template operator()<In, Out>(); });
 }
 
 // The same for variants that support only f16 and bf16.
 template <class Body>
 void for_16_bit_gemm_types(const Gemm& call, const Body& body) {
-  const auto with_output = [&]<class In>() {
-    if (call.c.dtype() == call.a.dtype()) {
-      body.template operator()<In, In>();
-    } else {
-      body.template operator()<In, float>();
-    }
-  };
-  if (call.a.dtype() == DType::f16) {
-    with_output.template operator()<Half>();
-  } else {
-    with_output.template operator()<BFloat16>();
-  }
+  for_gemm_types(call, [&]<class In, class Out>() {
+    if constexpr (!std::is_same_v<In, float>) body.template operator()<In, Out>();
+  });
 }
 
 // C is cut into tiles, one for each block, row after row. One-dimensional grids, because only they may have more than

@@ -64,12 +64,9 @@ void backward_cuda(const GlobalAveragePool2dBackward& call) {
   });
 }
 
-REGISTER_KERNEL(global_average_pool2d_forward, cuda, "simple",
-                {.run = forward_cuda,
-                 .supported = [](const GlobalAveragePool2dForward& call) { return cuda::is_float(call.x); }});
+REGISTER_KERNEL(global_average_pool2d_forward, cuda, "simple", {.run = forward_cuda, .supported = cuda::takes_floats});
 REGISTER_KERNEL(global_average_pool2d_backward, cuda, "simple",
-                {.run = backward_cuda,
-                 .supported = [](const GlobalAveragePool2dBackward& call) { return cuda::is_float(call.dy); }});
+                {.run = backward_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

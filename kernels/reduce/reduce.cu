@@ -87,12 +87,8 @@ void sum_backward_cuda(const SumBackward& call) {
 }
 
 REGISTER_KERNEL(sum_forward, cuda, "simple",
-                {.run = sum_forward_cuda,
-                 .supported = [](const SumForward& call) { return cuda::is_float(call.x); },
-                 .workspace = sum_workspace});
-REGISTER_KERNEL(sum_backward, cuda, "simple", {.run = sum_backward_cuda, .supported = [](const SumBackward& call) {
-                                                 return cuda::is_float(call.dy);
-                                               }});
+                {.run = sum_forward_cuda, .supported = cuda::takes_floats, .workspace = sum_workspace});
+REGISTER_KERNEL(sum_backward, cuda, "simple", {.run = sum_backward_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -17,9 +17,7 @@ struct Row {
   __device__ Row(const T* x, int64_t C, int lane) {
     // fmaxf ignores a NaN; the sum is then NaN, and with it the whole row.
     for (int64_t c = lane; c < C; c += 32) largest = fmaxf(largest, cuda::to_f32(x[c]));
-    for (int distance = 16; distance > 0; distance /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-    }
+    largest = cuda::warp_max(largest);
     for (int64_t c = lane; c < C; c += 32) sum += exponential(x[c]);
     sum = cuda::warp_sum(sum);
   }
@@ -70,11 +68,8 @@ void backward_cuda(const SoftmaxBackward& call) {
   });
 }
 
-REGISTER_KERNEL(softmax_forward, cuda, "simple",
-                {.run = forward_cuda, .supported = [](const SoftmaxForward& call) { return cuda::is_float(call.x); }});
-REGISTER_KERNEL(softmax_backward, cuda, "simple", {.run = backward_cuda, .supported = [](const SoftmaxBackward& call) {
-                                                     return cuda::is_float(call.x);
-                                                   }});
+REGISTER_KERNEL(softmax_forward, cuda, "simple", {.run = forward_cuda, .supported = cuda::takes_floats});
+REGISTER_KERNEL(softmax_backward, cuda, "simple", {.run = backward_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -177,18 +177,15 @@ void argmax_matches_cuda(const ArgmaxMatches& call) {
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const SoftmaxCrossEntropyForward& call) { return cuda::is_float(call.logits); },
+                 .supported = cuda::takes_floats,
                  .workspace = loss_workspace<SoftmaxCrossEntropyForward>});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
-                {.run = backward_cuda,
-                 .supported = [](const SoftmaxCrossEntropyBackward& call) { return cuda::is_float(call.logits); }});
+                {.run = backward_cuda, .supported = cuda::takes_floats});
 REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cuda, "simple",
                 {.run = both_cuda,
-                 .supported = [](const SoftmaxCrossEntropyWithGradient& call) { return cuda::is_float(call.logits); },
+                 .supported = cuda::takes_floats,
                  .workspace = loss_workspace<SoftmaxCrossEntropyWithGradient>});
-REGISTER_KERNEL(argmax_matches, cuda, "simple",
-                {.run = argmax_matches_cuda,
-                 .supported = [](const ArgmaxMatches& call) { return cuda::is_float(call.logits); }});
+REGISTER_KERNEL(argmax_matches, cuda, "simple", {.run = argmax_matches_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs
