@@ -79,8 +79,8 @@ __device__ __forceinline__ Windows windows_with(uint32_t at, const Divisor& outp
 // A thread computes `width` neighbouring channels of one input pixel: it sums the gradients of the windows around it,
 // in the order of the windows. No two threads write to the same place.
 template <class T, int width>
-__global__ void max_pool2d_backward_kernel(cuda::Previous previous, PoolSizes s, uint32_t count, const T* dy,
-                                           const uint8_t* choice, T* dx) {
+__global__ void max_pool2d_backward_kernel(cuda::Previous previous, PoolSizes s, uint32_t count, T* dx, const T* dy,
+                                           const uint8_t* choice) {
   previous.wait();
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
@@ -110,64 +110,47 @@ __global__ void max_pool2d_backward_kernel(cuda::Previous previous, PoolSizes s,
   }
 }
 
-// Whether pixels are whole packs: a thread then processes 16 bytes of channels at once, otherwise one channel.
-template <class T>
-bool has_packs(int64_t C, const T* x, const T* y, const uint8_t* choice) {
-  constexpr int N = cuda::pack_size<T>;
-  return C % N == 0 && cuda::is_aligned<T, N>(x) && cuda::is_aligned<T, N>(y) && cuda::is_aligned<uint8_t, N>(choice);
-}
+// Gets x, y and choice.
+template <class X, class Y, class Choice>
+using PoolKernel = void (*)(cuda::Previous, PoolSizes, uint32_t, X*, Y*, Choice*);
 
-// Calls body(first image, images) for as many images as a launch can process, until all are.
-template <class Body>
-void for_images(const Shape& x, const Body& body) {
-  const int64_t step = images_per_launch("max_pool2d", x[0], x[1] * x[2] * x[3]);
-  for (int64_t n = 0; x.size() > 0 && n < x[0]; n += step) body(n, std::min(step, x[0] - n));
+// Launches a kernel that has a thread for each pack of `of_threads`, x or y, for as many images at a time as it can
+// process: `wide`, with 16 bytes of channels, if pixels are whole packs, otherwise `single`, with one channel.
+template <class X, class Y, class Choice>
+void launch_pool(const Shape& x, const Shape& y, int64_t window, int64_t stride, const Shape& of_threads,
+                 PoolKernel<X, Y, Choice> wide, PoolKernel<X, Y, Choice> single, X* in, Y* out, Choice* chosen) {
+  constexpr int N = cuda::pack_size<X>;
+  const bool has_packs =
+      x[3] % N == 0 && cuda::is_aligned<X, N>(in) && cuda::is_aligned<Y, N>(out) && cuda::is_aligned<Choice, N>(chosen);
+  const int width = has_packs ? N : 1;
+  const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
+  const int64_t step = images_per_launch("max_pool2d", x[0], image_in);
+  for (int64_t n = 0; x.size() > 0 && n < x[0]; n += step) {
+    const int64_t count = std::min(step, x[0] - n) * (of_threads.size() / x[0]) / width;
+    cuda::launch(has_packs ? wide : single, cuda::blocks_for(count), cuda::block_threads, 0, cuda::compute_stream(),
+                 PoolSizes(x, y, window, stride, width), static_cast<uint32_t>(count), in + n * image_in,
+                 out + n * image_out, chosen + n * image_out);
+  }
 }
 
 void forward_cuda(const MaxPool2dForward& call) {
-  const Shape &x = call.x.shape(), &y = call.y.shape();
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    constexpr int N = cuda::pack_size<T>;
-    const T* in = call.x.data<T>();
-    T* out = call.y.mutable_data<T>();
-    uint8_t* chosen = call.choice.mutable_data<uint8_t>();
-    const int width = has_packs(x[3], in, static_cast<const T*>(out), chosen) ? N : 1;
-    const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
-    for_images(x, [&](int64_t n, int64_t images) {
-      const int64_t count = images * image_out / width;
-      cuda::launch(width == N ? max_pool2d_forward_kernel<T, N> : max_pool2d_forward_kernel<T, 1>,
-                   cuda::blocks_for(count), cuda::block_threads, 0, cuda::compute_stream(),
-                   PoolSizes(x, y, call.window, call.stride, width), static_cast<uint32_t>(count), in + n * image_in,
-                   out + n * image_out, chosen + n * image_out);
-    });
+    launch_pool(call.x.shape(), call.y.shape(), call.window, call.stride, call.y.shape(),
+                max_pool2d_forward_kernel<T, cuda::pack_size<T>>, max_pool2d_forward_kernel<T, 1>, call.x.data<T>(),
+                call.y.mutable_data<T>(), call.choice.mutable_data<uint8_t>());
   });
 }
 
 void backward_cuda(const MaxPool2dBackward& call) {
-  const Shape &x = call.dx.shape(), &y = call.dy.shape();
   cuda::for_float_type(call.dy.dtype(), [&]<class T>() {
-    constexpr int N = cuda::pack_size<T>;
-    const T* dout = call.dy.data<T>();
-    const uint8_t* chosen = call.choice.data<uint8_t>();
-    T* din = call.dx.mutable_data<T>();
-    const int width = has_packs(x[3], static_cast<const T*>(din), dout, chosen) ? N : 1;
-    const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
-    for_images(x, [&](int64_t n, int64_t images) {
-      const int64_t count = images * image_in / width;
-      cuda::launch(width == N ? max_pool2d_backward_kernel<T, N> : max_pool2d_backward_kernel<T, 1>,
-                   cuda::blocks_for(count), cuda::block_threads, 0, cuda::compute_stream(),
-                   PoolSizes(x, y, call.window, call.stride, width), static_cast<uint32_t>(count), dout + n * image_out,
-                   chosen + n * image_out, din + n * image_in);
-    });
+    launch_pool(call.dx.shape(), call.dy.shape(), call.window, call.stride, call.dx.shape(),
+                max_pool2d_backward_kernel<T, cuda::pack_size<T>>, max_pool2d_backward_kernel<T, 1>,
+                call.dx.mutable_data<T>(), call.dy.data<T>(), call.choice.data<uint8_t>());
   });
 }
 
-REGISTER_KERNEL(max_pool2d_forward, cuda, "simple",
-                {.run = forward_cuda,
-                 .supported = [](const MaxPool2dForward& call) { return cuda::is_float(call.x); }});
-REGISTER_KERNEL(max_pool2d_backward, cuda, "simple",
-                {.run = backward_cuda,
-                 .supported = [](const MaxPool2dBackward& call) { return cuda::is_float(call.dy); }});
+REGISTER_KERNEL(max_pool2d_forward, cuda, "simple", {.run = forward_cuda, .supported = cuda::takes_floats});
+REGISTER_KERNEL(max_pool2d_backward, cuda, "simple", {.run = backward_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs
