@@ -1,8 +1,5 @@
 #include "kernels/gelu/gelu.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/cpu/elements.h"
 
 namespace hs {
@@ -20,24 +17,10 @@ Tensor gelu(const Tensor& x) {
 
 namespace {
 
-// s, 1 - s and d(2 u)/dx, as the header names them.
-template <class Real>
-struct Gate {
-  Real s, rest, slope;
-  explicit Gate(Real x) {
-    const auto linear = static_cast<Real>(gelu_linear);
-    const Real cubic = static_cast<Real>(gelu_cubic) * std::min<Real>(x * x, gelu_most_square);
-    const Real e = std::exp(-std::fabs(x) * (linear + cubic)), larger = 1 / (1 + e), smaller = e * larger;
-    s = x > 0 ? larger : smaller;
-    rest = x > 0 ? smaller : larger;
-    slope = linear + 3 * cubic;
-  }
-};
-
 void forward_cpu(const GeluForward& call) {
   for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const auto f = [](Real x) { return x * Gate<Real>(x).s; };
+    const auto f = [](Real x) { return x * GeluGate<Real>(x).s; };
     map_elements(call.x.size(), f, call.y.mutable_data<T>(), call.x.data<T>());
   });
 }
@@ -45,10 +28,7 @@ void forward_cpu(const GeluForward& call) {
 void backward_cpu(const GeluBackward& call) {
   for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const auto f = [](Real x, Real dy) {
-      const Gate<Real> gate(x);
-      return dy * (gate.s + x * (gate.s * gate.rest) * gate.slope);
-    };
+    const auto f = [](Real x, Real dy) { return GeluGate<Real>(x).gradient(x, dy); };
     map_elements(call.x.size(), f, call.dx.mutable_data<T>(), call.x.data<T>(), call.dy.data<T>());
   });
 }

@@ -8,7 +8,10 @@
 // derivative at inf and -inf.
 #pragma once
 
+#include <cmath>
+
 #include "engine/autograd.h"
+#include "engine/host_device.h"
 #include "engine/kernel.h"
 
 namespace hs {
@@ -35,5 +38,19 @@ constinit inline Kernel<GeluBackward> gelu_backward{"gelu_backward"};
 inline constexpr double gelu_linear = 1.5957691216057308;  // 2 sqrt(2 / pi)
 inline constexpr double gelu_cubic = 0.07135481627260025;  // 0.044715 of it
 inline constexpr float gelu_most_square = 1e6f;            // bound on x^2
+
+template <class Real>
+struct GeluGate {
+  Real s, rest, slope;  // s, 1 - s and d(2 u)/dx
+  HS_HOST_DEVICE explicit GeluGate(Real x) {
+    constexpr auto linear = static_cast<Real>(gelu_linear), per_square = static_cast<Real>(gelu_cubic);
+    const Real square = x * x, cubic = (square > gelu_most_square ? Real{gelu_most_square} : square) * per_square;
+    const Real e = std::exp(-std::fabs(x) * (linear + cubic)), larger = 1 / (1 + e), smaller = e * larger;
+    s = x > 0 ? larger : smaller;
+    rest = x > 0 ? smaller : larger;
+    slope = linear + 3 * cubic;
+  }
+  HS_HOST_DEVICE Real gradient(Real x, Real dy) const { return dy * (s + x * (s * rest) * slope); }
+};
 
 }  // namespace hs

@@ -11,7 +11,7 @@
 namespace hs::HS_ISA {
 namespace {
 
-// As in kernels/gelu/gelu.cpp.
+// As GeluGate.
 struct Gate {
   Vec s, rest, slope;
   explicit Gate(Vec x) {
