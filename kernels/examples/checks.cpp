@@ -14,6 +14,7 @@
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
+#include "engine/non_copyable.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 
@@ -49,22 +50,11 @@ Tensor placed(const Tensor& x, const RowRun& how) {
   return copy;
 }
 
-class TestDeviceScope {
- public:
-  explicit TestDeviceScope(Device device) : before_(test_device()) { set_test_device(device); }
-  ~TestDeviceScope() { set_test_device(before_); }
-
- private:
-  Device before_;
-};
-
-class Forced {
- public:
-  Forced(KernelSlot& slot, const char* variant) : slot_(slot) { slot_.force(variant); }
-  ~Forced() { slot_.force(nullptr); }
-
- private:
-  KernelSlot& slot_;
+// Does something when a scope ends.
+struct Afterwards : NonCopyable {
+  explicit Afterwards(std::function<void()> to_do) : run(std::move(to_do)) {}
+  ~Afterwards() { run(); }
+  const std::function<void()> run;
 };
 
 // Found once: tests look at them before and after every run.
@@ -100,14 +90,10 @@ const Candidate* candidate = nullptr;
 int candidate_runs = 0;
 bool is_candidates_turn = false;
 
-class Turn {
- public:
-  explicit Turn(bool is_candidates) : before_(std::exchange(is_candidates_turn, is_candidates)) {}
-  ~Turn() { is_candidates_turn = before_; }
-
- private:
-  const bool before_;
-};
+[[nodiscard]] Afterwards set_turn(bool is_candidates) {
+  const bool before = std::exchange(is_candidates_turn, is_candidates);
+  return Afterwards([before] { is_candidates_turn = before; });
+}
 
 // The largest error_growth of what ran for it.
 double error_growth() {
@@ -147,7 +133,7 @@ void run_candidate(const OpCase& row, RowRun how, const std::string& what,
   if (!why_unavailable(how.device).empty()) how.device = Device::cpu;  // the slots are those of the CPU's run
   const auto calls_it = [](const KernelSlot* slot) { return slot->name() == candidate->slot; };
   if (std::ranges::none_of(slots_of(row, how), calls_it)) return;
-  const Turn its(true);
+  const Afterwards end = set_turn(true);
   candidate_runs += runs_forced(fmt::format("{} with {}={}", what, candidate->slot, candidate->variant), body);
 }
 
@@ -290,21 +276,19 @@ const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
 
 RowRun reference_run(const RowRun& how) {
-  return {.dtype = DType::f64,
-          .numbers = how.numbers,
-          .integers = how.integers,
-          .absolute = how.absolute,
-          .frozen = how.frozen,
-          .missing = how.missing,
-          .sparse = how.sparse};
+  RowRun exact = run_on(Device::cpu, DType::f64);
+  exact.numbers = how.numbers, exact.integers = how.integers, exact.absolute = how.absolute;
+  exact.frozen = how.frozen, exact.missing = how.missing, exact.sparse = how.sparse;
+  return exact;
 }
 
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how) {
   if (is_candidates_turn) {
-    const Turn ours(false);
+    const Afterwards end = set_turn(false);
     return candidate->run(row, inputs, how);
   }
-  const TestDeviceScope device(how.device);
+  const Afterwards end([before = test_device()] { set_test_device(before); });
+  set_test_device(how.device);
   const AmbientScope scope;
   ambient().autocast = how.autocast;
   const bool cast_unaligned = how.unaligned && has_16_bits(how.dtype);
@@ -378,7 +362,8 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   for (KernelSlot* slot : slots_of(row, whole)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != how.device) continue;
-      const Forced forced(*slot, v->name);
+      const Afterwards end([slot] { slot->force(nullptr); });
+      slot->force(v->name);
       runs_forced(what + " with " + slot->name() + "=" + v->name, run);
     }
   }
@@ -419,13 +404,18 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
   }
   const double growth = error_growth();
   for (size_t i = 0; i < results.size(); ++i) {
-    const Numbers& expected = reference.values[i];
+    Numbers expected = reference.values[i];
     const std::string which = description + (i == 0 ? ", output: " : fmt::format(", gradient {}: ", i - 1));
     if (!results[i].defined()) {
       if (!how.frozen.contains(i - 1) && !how.missing.contains(i - 1)) on_failure(which + "undefined");
       continue;
     }
     if (i > 0 && reference.is_near_kink) continue;
+    Numbers allowance = reference.allowance.empty() ? Numbers(expected.size()) : reference.allowance.at(i);
+    for (size_t j = 0; j < expected.size(); ++j) {
+      if (growth > 1 && !reference.sums.empty()) allowance[j] += (growth - 1) * reference.sums.at(i)[j];
+      if (i > 0 && how.held) allowance[j] += 2 * tolerance::u32 * std::fabs(expected[j] += *how.held);
+    }
     // A loss is always f32; gradients are f32 here, but were rounded to the type on the way.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
     const Tolerance f32 = i == 0 ? row.forward : row.gradient;
@@ -433,8 +423,6 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     Tolerance allowed = tolerance::rounded_to(stored, grown, is_averaging(stored, expected));
     // Many elements may share an earlier rounding, so that they do not average.
     if (has_16_bits(how.dtype) && !row.roundings.empty()) allowed.frobenius *= row.roundings.at(i);
-    Numbers allowance = reference.allowance.empty() ? Numbers() : reference.allowance.at(i);
-    for (size_t j = 0; growth > 1 && j < allowance.size(); ++j) allowance[j] += (growth - 1) * reference.sums.at(i)[j];
     CompareOptions options;
     options.allowance = allowance;
     const Comparison result = compare(to_numbers(results[i]), expected, allowed, options);
@@ -509,18 +497,8 @@ void check_integers(const OpCase& row, RowRun how) {
 }
 
 void check_added(const OpCase& row, RowRun how) {
-  Reference reference = reference_of(row, how);
   how.held = 3.0f;
-  if (reference.allowance.empty()) {
-    for (const Numbers& values : reference.values) reference.allowance.emplace_back(values.size());
-    reference.sums = reference.allowance;
-  }
-  for (size_t i = 1; i < reference.values.size(); ++i) {
-    for (size_t j = 0; j < reference.values[i].size(); ++j) {
-      reference.values[i][j] += *how.held;
-      reference.allowance[i][j] += 2 * tolerance::u32 * std::fabs(reference.values[i][j]);
-    }
-  }
+  const Reference reference = reference_of(row, how);
   for_each_variant(row, how, [&](const std::string& description) {
     check_close(row, how, reference, run_row(row, how), description + ", added to a gradient");
   });
