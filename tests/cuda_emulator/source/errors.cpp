@@ -1,5 +1,7 @@
 // Options, reports and the names of errors and symbols.
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <elf.h>
 #include <link.h>
 
 #include <algorithm>
@@ -7,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -48,23 +50,30 @@ Options options_from_environment() {
   return o;
 }
 
-// dladdr() knows exported symbols only, but kernels in anonymous namespaces and static arrays have local ones.
+// dladdr() knows exported symbols only, but kernels in anonymous namespaces and static arrays have local ones: those
+// are in the file's full symbol table.
 struct Symbol {
   uintptr_t begin, end;
   std::string name;
 };
 
 std::vector<Symbol> read_symbols(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
   std::vector<Symbol> symbols;
-  FILE* const lines = popen(("nm -CS --size-sort '" + path + "'").c_str(), "r");
-  char line[4096];
-  while (lines && fgets(line, sizeof line, lines)) {
-    unsigned long at = 0, size = 0;
-    int name = 0;
-    if (sscanf(line, "%lx %lx %*c %n", &at, &size, &name) != 2) continue;
-    symbols.push_back({at, at + size, std::string(line + name, strcspn(line + name, "\n"))});
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof(header)) return symbols;
+  memcpy(&header, bytes.data(), sizeof(header));
+  const auto* sections = reinterpret_cast<const Elf64_Shdr*>(bytes.data() + header.e_shoff);
+  for (int i = 0; i < header.e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const char* names = bytes.data() + sections[sections[i].sh_link].sh_offset;
+    const auto* table = reinterpret_cast<const Elf64_Sym*>(bytes.data() + sections[i].sh_offset);
+    for (size_t k = 0; k < sections[i].sh_size / sizeof(Elf64_Sym); ++k) {
+      if (table[k].st_size == 0) continue;
+      symbols.push_back({table[k].st_value, table[k].st_value + table[k].st_size, names + table[k].st_name});
+    }
   }
-  if (lines) pclose(lines);
   return symbols;
 }
 
@@ -133,13 +142,15 @@ std::string symbol_name(const void* address) {
   if (!dladdr1(address, &info, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) || !module) {
     return format("%p", address);
   }
-  const std::string path =
-      module->l_name && *module->l_name ? module->l_name : std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string path = module->l_name && *module->l_name ? module->l_name : "/proc/self/exe";
   if (!files.count(path)) files[path] = read_symbols(path);
   const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - module->l_addr;
   for (const Symbol& symbol : files[path]) {
     if (offset < symbol.begin || offset >= symbol.end) continue;
-    std::string name = symbol.name;
+    int status = 0;
+    std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(symbol.name.c_str(), nullptr, nullptr, &status),
+                                                 std::free);
+    std::string name = status == 0 ? plain.get() : symbol.name;
     for (const char* noise : {"(anonymous namespace)::", "hs::", "void "}) {
       for (size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, strlen(noise));
     }
