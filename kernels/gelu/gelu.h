@@ -39,10 +39,11 @@ inline constexpr double gelu_linear = 1.5957691216057308;  // 2 sqrt(2 / pi)
 inline constexpr double gelu_cubic = 0.07135481627260025;  // 0.044715 of it
 inline constexpr float gelu_most_square = 1e6f;            // bound on x^2
 
+// s of the formula at x, and what its gradient needs beside it.
 template <class Real>
 struct GeluGate {
-  Real s, rest, slope;  // s, 1 - s and d(2 u)/dx
-  HS_HOST_DEVICE explicit GeluGate(Real x) {
+  Real s, rest, slope;                        // s, 1 - s and d(2 u)/dx
+  HS_HOST_DEVICE explicit GeluGate(Real x) {  // computes all three
     constexpr auto linear = static_cast<Real>(gelu_linear), per_square = static_cast<Real>(gelu_cubic);
     const Real square = x * x, cubic = (square > gelu_most_square ? Real{gelu_most_square} : square) * per_square;
     const Real e = std::exp(-std::fabs(x) * (linear + cubic)), larger = 1 / (1 + e), smaller = e * larger;
@@ -50,6 +51,7 @@ struct GeluGate {
     rest = x > 0 ? smaller : larger;
     slope = linear + 3 * cubic;
   }
+  // Of x, the one that it was made with.
   HS_HOST_DEVICE Real gradient(Real x, Real dy) const { return dy * (s + x * (s * rest) * slope); }
 };
 
