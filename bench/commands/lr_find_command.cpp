@@ -53,16 +53,10 @@ class LrFindCommand : public RecordingCommand {
     flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
   }
 
-  void run(const cli::Flags& flags) override {
-    if (to_ <= from_) {
-      fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
-    }
-    outputs_.open();
-    settings_.use(flags);
+  // Trains until the loss explodes, and returns the steps that were finite.
+  std::vector<Point> train(const cli::TrainingData& data) {
     measure::Experiment& experiment = settings_.experiment;
     const int64_t batch = experiment.batch * experiment.accumulate;
-    const cli::TrainingData data =
-        cli::open_training_data(settings_.data, {steps_ * batch, true}, {experiment.batch, true}, settings_.context);
     const int64_t steps = (data.train->info().count + batch - 1) / batch;
     experiment.epochs = (steps_ + steps - 1) / steps;
     const double ratio = to_ / from_, total = static_cast<double>(steps * experiment.epochs);
@@ -97,6 +91,20 @@ class LrFindCommand : public RecordingCommand {
       fail(ExitCode::numeric, "the loss exploded after {} steps, from a learning rate of {:g}; try a smaller --from",
            points.size(), from_);
     }
+    return points;
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (to_ <= from_) {
+      fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
+    }
+    outputs_.open();
+    settings_.use(flags);
+    const measure::Experiment& experiment = settings_.experiment;
+    const int64_t samples = steps_ * experiment.batch * experiment.accumulate;
+    const cli::TrainingData data =
+        cli::open_training_data(settings_.data, {samples, true}, {experiment.batch, true}, settings_.context);
+    const std::vector<Point> points = train(data);
     const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
 
     Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));

@@ -510,15 +510,59 @@ docs/benchmarks.md says what is measured and how.)");
     trace.finish();
   }
 
-  void run(const cli::Flags& flags) override {
-    check_combinations(flags);
+  // Opens the data, and settles what follows from it.
+  cli::TrainingData open_data(const cli::Flags& flags) {
+    cli::TrainingData data =
+        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
+                                settings_.context, fine_tuning_.vocabulary());
+    measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
+    fine_tuning_.check_fits(data.train->info());
+    scale_learning_rate(flags, data.train->info().count);
+    if (memory_.is_on()) {
+      memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);
+      if (!quiet_) cli::notice(memory_.line());
+    }
+    return data;
+  }
+
+  // Of the record.
+  Json row_of(const measure::Row& row, const cli::TrainingData& data, const Json& step, const Json& ranks) const {
+    Json json = to_json(row);
+    json["step"] = step;
+    json["ranks"] = ranks;
+    json["written"] = written_;
+    json["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
+    json["memory_plan"] = memory_.to_json();
+    measure::add_goal(json, row.runs, goal_);
+    json["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
+    return json;
+  }
+
+  // written: the row of the record.
+  void show(const cli::TrainingData& data, const measure::Row& row, const Json& written, bool on_stderr) const {
+    const std::string& set = data.train->info().name;
+    const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
+                               measure::noise_line(row, set) + measure::Ranks::verdict_line(written["ranks"]) +
+                               measure::goal_line(written, set);
+    on_stderr ? cli::write_stderr(report) : cli::write_stdout(report);
+    if (!quiet_) outputs_.print_report_path();
+  }
+
+  // What rank 0 was told counts: steps that are profiled, or only tried, are steps of all ranks. Returns whether any
+  // are profiled.
+  bool settle_ranks(const cli::Flags& flags) {
     const std::string own_trace = trace_;
     join_ranks();
     settle_judging(flags);
-    // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.
     const bool traces = !ranks_.from_first(own_trace).empty();
     trace_steps_ = std::stoll(ranks_.from_first(std::to_string(trace_steps_)));
     dry_run_ = !ranks_.from_first(dry_run_ ? "--dry-run" : "").empty();
+    return traces;
+  }
+
+  void run(const cli::Flags& flags) override {
+    check_combinations(flags);
+    const bool traces = settle_ranks(flags);
     OutputFile trace(trace_, "--trace");
     std::deque<OutputFile> model;
     model.emplace_back(save_model_, "--save-model");
@@ -531,20 +575,8 @@ docs/benchmarks.md says what is measured and how.)");
     const cli::ForcedKernels forced(experiment_.kernels);
     memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
     settle_device();
-    const cli::TrainingData data =
-        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
-                                settings_.context, fine_tuning_.vocabulary());
-    measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
-    fine_tuning_.check_fits(data.train->info());
-    scale_learning_rate(flags, data.train->info().count);
-    if (memory_.is_on()) {
-      memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);
-      if (!quiet_) cli::notice(memory_.line());
-    }
-    if (dry_run_) {
-      print_plan(data);
-      return ranks_.leave();
-    }
+    const cli::TrainingData data = open_data(flags);
+    if (dry_run_) return print_plan(data), ranks_.leave();
     std::deque<measure::EventFile> events = open_event_files();
 
     Json record = describe_run(flags, data);
@@ -558,14 +590,7 @@ docs/benchmarks.md says what is measured and how.)");
     const auto write_record = [&] {
       record["kernels"] = use.since();
       record["choices"] = noted_choices();
-      record["rows"] = Json::array({to_json(row)});
-      record["rows"][0]["step"] = step;
-      record["rows"][0]["ranks"] = ranks;
-      record["rows"][0]["written"] = written_;
-      record["rows"][0]["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
-      record["rows"][0]["memory_plan"] = memory_.to_json();
-      measure::add_goal(record["rows"][0], row.runs, goal_);
-      record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
+      record["rows"] = Json::array({row_of(row, data, step, ranks)});
       if (live_) live_->publish(record);
       outputs_.write(record);
     };
@@ -590,12 +615,7 @@ docs/benchmarks.md says what is measured and how.)");
     each(write_record);
     each([&] { trace.keep(); });
     each.end();
-    const std::string& set = data.train->info().name;
-    const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
-                               measure::noise_line(row, set) + measure::Ranks::verdict_line(ranks) +
-                               measure::goal_line(record["rows"][0], set);
-    outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
-    if (!quiet_) outputs_.print_report_path();
+    show(data, row, record["rows"][0], outputs_.use_stdout() || trace.is_stdout());
     if (live_) live_->finish();
     measure::check_goal(record["rows"], goal_);
   }

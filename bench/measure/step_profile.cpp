@@ -115,10 +115,11 @@ Json to_json(const MemoryCounts& counts) {
           {"divergent_branches", counts.divergent}};
 }
 
-std::string trace_events(const StepProfile& steps, const TraceProcess& process) {
-  const Profile& profile = steps.profile;
+namespace {
+
+// The events that name a process and its rows.
+std::vector<Json> names_of(const TraceProcess& process, const Profile& profile) {
   const int64_t pid = process.id;
-  const auto microseconds = [&](double time) { return (process.start + time) * 1e6; };
   std::vector<Json> events;
   events.push_back(
       {{"ph", "M"}, {"pid", pid}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", process.name}}}});
@@ -131,6 +132,16 @@ std::string trace_events(const StepProfile& steps, const TraceProcess& process) 
     about_row("thread_name", {{"name", profile.rows[row]}});
     about_row("thread_sort_index", {{"sort_index", position++}});
   }
+  return events;
+}
+
+}  // namespace
+
+std::string trace_events(const StepProfile& steps, const TraceProcess& process) {
+  const Profile& profile = steps.profile;
+  const int64_t pid = process.id;
+  const auto microseconds = [&](double time) { return (process.start + time) * 1e6; };
+  std::vector<Json> events = names_of(process, profile);
   for (const ProfileSpan& span : profile.spans) {
     Json args = Json::object();
     if (*span.variant) args["variant"] = span.variant;
@@ -161,15 +172,16 @@ std::string trace_events(const StepProfile& steps, const TraceProcess& process) 
   }
   for (size_t i = 0; i < steps.sums.size(); ++i) {  // they overlap, so they are no spans of a row
     const SumTimes& sum = steps.sums[i];
-    Json event = {{"pid", pid}, {"tid", 0}, {"cat", "sum"}, {"id", fmt::format("{}.{}", pid, i)}, {"name", sum.name}};
-    event["ph"] = "b";
-    event["ts"] = microseconds(sum.posted - profile.start);
-    event["args"] = {{"bytes", sum.bytes}};
-    events.push_back(event);
-    event.erase("args");
-    event["ph"] = "e";
-    event["ts"] = microseconds(sum.finished - profile.start);
-    events.push_back(event);
+    for (const bool begins : {true, false}) {
+      events.push_back({{"pid", pid},
+                        {"tid", 0},
+                        {"cat", "sum"},
+                        {"id", fmt::format("{}.{}", pid, i)},
+                        {"name", sum.name},
+                        {"ph", begins ? "b" : "e"},
+                        {"ts", microseconds((begins ? sum.posted : sum.finished) - profile.start)}});
+      if (begins) events.back()["args"] = {{"bytes", sum.bytes}};
+    }
   }
   std::string text;
   for (const Json& event : events) {
