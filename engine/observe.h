@@ -134,7 +134,7 @@ class Range : NonCopyable {
 // profiles read it, so "out of memory" names the op that asked.
 class Op : public Range {
  public:
-  explicit Op(const char* name) : Range(name), before_(current_) { current_ = name; }  // name: a literal
+  explicit Op(const char* name_) : Range(name_), before_(current_) { current_ = name_; }  // name_: a literal
   ~Op() { current_ = before_; }
 
   // "" outside of any op. The variable itself, because a signal handler reads another thread's.
