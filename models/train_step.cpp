@@ -1,6 +1,7 @@
 // One training step. Every technique of models/train.h is implemented here or is a setting of something called here.
 #include "models/train_step.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -65,8 +66,8 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
   ambient().late_sums = config_.device == Device::cuda;  // update() adds them up; there, a product may have the loss
-  std::vector<int64_t> sizes;
-  for (const Batch& batch : micro_batches) sizes.push_back(batch.labels.size());
+  std::vector<int64_t> sizes(micro_batches.size());
+  std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   const int64_t samples = std::reduce(sizes.begin(), sizes.end());
   begin(seconds);
   for (const Batch& batch : micro_batches) {
