@@ -23,8 +23,9 @@ class RecordingCommand : public cli::Command {
   void declare_outputs(cli::Flags& flags) override { outputs_.declare(flags); }
 };
 
+inline constexpr const char* while_measuring = "while measuring; no results were written";
 // Ends the program if a signal has come.
-inline void check_signals() { cli::check_signals("while measuring; no results were written"); }
+inline void check_signals() { cli::check_signals(while_measuring); }
 
 // The flags of `train` in a line, words at spaces that are not within quotes, as flag and words. Throws Error (usage)
 // for what train itself would refuse before it trains, and for flags that whoever repeats the run decides.

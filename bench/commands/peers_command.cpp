@@ -99,7 +99,6 @@ struct Engine {
   std::string missing;  // why it is not there
 };
 
-constexpr const char* while_measuring = "while measuring; no results were written";
 const std::map<std::string, std::string> peer_scripts = {{"jax", "jax_mnist.py"}, {"torch", "torch_models.py"}};
 
 bool has_scripts(const fs::path& folder) {
