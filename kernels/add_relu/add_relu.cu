@@ -20,8 +20,7 @@ void add_relu_cuda(const BinaryForward& call) {
   });
 }
 
-REGISTER_KERNEL(add_relu_forward, cuda, "simple",
-                {.run = add_relu_cuda, .supported = [](const BinaryForward& call) { return cuda::is_float(call.a); }});
+REGISTER_KERNEL(add_relu_forward, cuda, "simple", {.run = add_relu_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

@@ -274,9 +274,7 @@ void backward_cuda(const BatchNorm2dBackward& call, Tensor& workspace) {
 }
 
 REGISTER_KERNEL(batch_norm2d_statistics, cuda, "simple",
-                {.run = statistics_cuda,
-                 .supported = [](const BatchNorm2dStatistics& call) { return cuda::is_float(call.x); },
-                 .workspace = statistics_workspace});
+                {.run = statistics_cuda, .supported = cuda::takes_floats, .workspace = statistics_workspace});
 REGISTER_KERNEL(batch_norm2d_forward, cuda, "simple",
                 {.run = forward_cuda, .supported = [](const BatchNorm2dForward& call) {
                    return cuda::is_float(call.x) && !call.residual.defined();
