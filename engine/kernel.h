@@ -32,6 +32,10 @@ inline Tensor& no_tensor() {
   return undefined;
 }
 
+// The rank of a variant that is there to be read, measured and compared with: an op that has another way takes that,
+// see is_taken().
+inline constexpr int only_if_forced = -20;
+
 // A variant without its functions.
 struct VariantBase {
   const char* name = nullptr;    // unique among the variants of a slot and device
@@ -187,6 +191,13 @@ class Kernel : public KernelSlot {
 
   // The variant that would run this call without the tuning table, or nullptr.
   const VariantBase* variant_for(const Call& call) { return find(call, call.tensors()); }
+
+  // Whether an op that has another way, too, should make this call: a variant supports it, and is forced or ranks above
+  // only_if_forced.
+  bool is_taken(const Call& call) {
+    const VariantBase* variant = variant_for(call);
+    return variant && (is_forced() || variant->rank > only_if_forced);
+  }
 
   // For a kernel that passes a part of its own workspace to another kernel: the bytes that the call needs, and the call
   // using this memory. Both ignore the tuning table, which may know only one of them by its tensors.

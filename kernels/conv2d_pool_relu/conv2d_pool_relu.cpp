@@ -26,11 +26,9 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   if (s.OH < 2 || s.OW < 2) return {};  // the three ops say what is wrong
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
-  const VariantBase* variant =
-      conv2d_pool_relu_forward.variant_for({input, w, b, s, no_tensor(), no_tensor(), dropped});
-  if (dropped && !variant) return {};
-  const bool is_faster = variant && variant->rank > slower_than_three_ops;
-  if (!conv2d_pool_relu_forward.is_forced() && !is_faster) return {};
+  const Conv2dPoolReluForward asked{input, w, b, s, no_tensor(), no_tensor(), dropped};
+  const bool is_refusal = !dropped && conv2d_pool_relu_forward.is_forced();  // of the variant that was forced
+  if (!conv2d_pool_relu_forward.is_taken(asked) && !is_refusal) return {};
   const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};
   Tensor y = Tensor::empty(pooled, input.dtype(), x.device());
   Tensor winner = Tensor::empty(pooled, DType::u8, x.device());

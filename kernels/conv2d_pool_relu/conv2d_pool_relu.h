@@ -22,9 +22,6 @@ Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bia
 // ReLU made it zero, or dropout did. Of equal values the first wins; a NaN wins over numbers and stays NaN.
 inline constexpr uint8_t closed = 4;
 
-// The rank of a variant that is there to be read and compared with: it runs only if it is forced.
-inline constexpr int slower_than_three_ops = -20;
-
 struct Conv2dPoolReluForward {  // x, weight and bias as in conv2d(), and the sizes of the convolution
   const Tensor& x;
   const Tensor& weight;

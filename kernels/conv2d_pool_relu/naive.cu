@@ -125,9 +125,9 @@ bool supports(const Call& call) {
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "naive",
-                {.run = forward_naive, .supported = supports<Conv2dPoolReluForward>, .rank = slower_than_three_ops});
+                {.run = forward_naive, .supported = supports<Conv2dPoolReluForward>, .rank = only_if_forced});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "naive",
-                {.run = backward_naive, .supported = supports<Conv2dPoolReluBackward>, .rank = slower_than_three_ops});
+                {.run = backward_naive, .supported = supports<Conv2dPoolReluBackward>, .rank = only_if_forced});
 
 }  // namespace
 }  // namespace hs

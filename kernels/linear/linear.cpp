@@ -14,14 +14,14 @@ Tensor as_rows(const Tensor& x) {
   return x.detach().reshape({x.shape().rows(), x.shape().back()});
 }
 
-// Empty if no kernel computes all of them faster than one after the other.
+// Empty if no kernel is to compute all of them at once.
 Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, bool needs_x,
                             const GradientTarget& to_weight, const GradientTarget& to_bias) {
   if (!ambient().fuse || gemm.is_forced() || column_sum.is_forced()) return {};
   // Asked before gradient_mode(), after which all must be written.
   const auto buffer = [&](const GradientTarget& of) { return of.tensor(GradientMode::replace, dy.device()); };
   Tensor dx = needs_x ? x : Tensor(), dweight = buffer(to_weight), dbias = buffer(to_bias);
-  if (!linear_backward.variant_for({x, w, dy, false, dx, dweight, dbias})) return {};
+  if (!linear_backward.is_taken({x, w, dy, false, dx, dweight, dbias})) return {};
   const GradientMode mode = gradient_mode({&to_weight, &to_bias});
   if (needs_x) dx = x.empty_like();
   dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
@@ -30,7 +30,8 @@ Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, 
   return {dx, dweight, dbias};
 }
 
-// Undefined if no kernel computes the loss, too: if this is not the last layer, which nobody can know, it is ignored.
+// Undefined if no kernel is to compute the loss, too: if this is not the last layer, which nobody can know, it is
+// ignored.
 Tensor with_loss(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Targets* const of = ambient().targets.get();
   if (!of || !of->dloss.defined() || of->labels.size() != x.shape()[0] || !ambient().recording) return {};
@@ -38,7 +39,7 @@ Tensor with_loss(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype(), x.device());
   Tensor loss = of->dloss.empty_like(), dlogits = y.empty_like();
   const LinearWithLoss call{x, weight, bias, of->labels, of->dloss, y, loss, dlogits, of->smoothing};
-  if (!linear_with_loss.variant_for(call)) return {};
+  if (!linear_with_loss.is_taken(call)) return {};
   linear_with_loss(call);
   of->logits = y.detach(), of->loss = loss, of->dlogits = dlogits;
   return y;

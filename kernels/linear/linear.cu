@@ -115,7 +115,9 @@ bool is_narrow(const LinearBackward& call) {
          call.x.shape()[1] <= most_indices && call.dy.shape()[1] <= most_outputs;
 }
 
-REGISTER_KERNEL(linear_backward, cuda, "narrow", {.run = narrow_backward, .supported = is_narrow});
+// No GPU has measured it yet, and until one has, a library's products are the default.
+REGISTER_KERNEL(linear_backward, cuda, "narrow",
+                {.run = narrow_backward, .supported = is_narrow, .rank = only_if_forced});
 
 }  // namespace
 }  // namespace hs

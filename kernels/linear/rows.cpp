@@ -29,21 +29,21 @@ OpCase row_of(const Sizes& c) {
       .optional = {2}};
 }
 
-OpCase backward_row(const Sizes& c) {
+OpCase backward_row(const Sizes& c, bool added) {
   const auto [N, in, out] = c;
-  return {.name = fmt::format("linear, all gradients at once {}x{}x{}", N, in, out),
+  return {.name = fmt::format("linear, all gradients at once{} {}x{}x{}", added ? ", added" : "", N, in, out),
           .shapes = {{N, in}, {in, out}, {N, out}},
-          .run = {[](const Inputs& x) {
-            Tensor dx = x[0].empty_like(), dweight = x[1].empty_like();
+          .run = {[added](const Inputs& x) {
+            Tensor dx = x[0].empty_like(), dweight = added ? x[1].clone() : x[1].empty_like();
             Tensor dbias = Tensor::empty({x[1].shape()[1]}, x[0].dtype(), x[0].device());
-            linear_backward({x[0], x[1], x[2], false, dx, dweight, dbias});
+            linear_backward({x[0], x[1], x[2], added, dx, dweight, added ? no_tensor() : dbias});
             return dweight;
           }},
           .forward = tolerance::gemm,
           .cuda = out <= 16,
           .differentiable = false,
           .nan = false,
-          .terms = {N},
+          .terms = {N + added},
           .flops = 6.0 * static_cast<double>(N * in * out)};
 }
 
@@ -98,7 +98,7 @@ const Examples rows([](Table& table) {
   for (const Sizes& c :
        {Sizes{5, 7, 3}, {1, 1, 1}, {64, 33, 10}, {33, 257, 129}, {2, 1, 9}, {9, 1600, 10}, {130, 40, 16}}) {
     table.push_back(row_of(c));
-    table.push_back(backward_row(c));
+    for (const bool added : {false, true}) table.push_back(backward_row(c, added));
     if (c.out > 16 || c.in > 40) continue;  // of a deeper product the logits' rounding is more than the loss's
     for (const int kind : {0, 1, 2, 3}) table.push_back(loss_row(c, kind % 2 == 0, kind / 2 == 0));
   }
@@ -118,7 +118,7 @@ Sizes some_sizes(Draw& draw) {
   return {draw.size(most), draw.positive(most), draw.positive(most)};
 }
 const Examples drawn([](Draw& draw) { return row_of(some_sizes(draw)); });
-const Examples drawn_backward([](Draw& draw) { return backward_row(some_sizes(draw)); });
+const Examples drawn_backward([](Draw& draw) { return backward_row(some_sizes(draw), false); });
 const Examples drawn_turned([](Draw& draw) {
   const auto [N, in, out] = some_sizes(draw);
   return turned_row({N, 1}, in, out);
