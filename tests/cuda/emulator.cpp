@@ -118,22 +118,32 @@ TEST_CASE("barriers: divergence is reported, not waited for") {
 TEST_CASE("a launch that begins early uses global memory only once it has waited, in every thread") {
   Fresh fresh;
   Stream stream;
-  Array<float> y(64);
+  using wrong::Use;
+  Array<float> y(128);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  const auto begin_early = [&](bool writes_first, int waiting, unsigned attributes = 1) {
+  const auto begin_early = [&](Use use, int first, int waiting, unsigned attributes = 1) {
     const cudaLaunchConfig_t config{2, 64, 0, stream, &early, attributes};
-    return cudaLaunchKernelEx(&config, wrong::begin_early, writes_first, waiting, y.data);
+    return cudaLaunchKernelEx(&config, wrong::begin_early, use, first, waiting, y.data);
   };
-  CHECK(begin_early(false, 64) == cudaSuccess);
-  CHECK(begin_early(true, 0, 0) == cudaSuccess);  // not early
-  CHECK(y.host()[63] == 63);
-  CHECK(no_reports());
-  CHECK(begin_early(true, 64) == cudaErrorIllegalAddress);
+  for (const Use use : {Use::write, Use::count, Use::copy}) {
+    CHECK(begin_early(use, 128, 128) == cudaSuccess);
+    CHECK(begin_early(use, 0, 128, 0) == cudaSuccess);  // not early
+    CHECK(y.host()[127] == 127);
+    CHECK(no_reports());
+    for (const int first : {0, 40, 64, 127}) {
+      CHECK(begin_early(use, first, 128) != cudaSuccess);
+      const std::string block = "block (" + std::to_string(first / 64),
+                        thread = "thread (" + std::to_string(first % 64);
+      check_report({"begin_early", block.c_str(), thread.c_str(), "before it waits for the launch in front"});
+    }
+  }
+  CHECK(begin_early(Use::write, 128, 100) == cudaErrorLaunchFailure);
+  check_report({"begin_early", "block (1,0,0), thread (36,0,0)", "has not waited for the launch in front"});
+  options().code = 80;  // which has no wait
+  CHECK(begin_early(Use::write, 128, 128) != cudaSuccess);
   check_report({"begin_early", "thread (0,0,0)", "writes memory", "before it waits for the launch in front"});
-  CHECK(begin_early(false, 40) == cudaErrorLaunchFailure);
-  check_report({"begin_early", "thread (40,0,0)", "has not waited for the launch in front"});
 }
 
 TEST_CASE("warps: shuffles, votes, atomics and __syncwarp") {

@@ -205,15 +205,24 @@ __global__ void missing_lane(int* y) {
   if (t != 9) y[t] = __shfl_xor_sync(0xffffffffu, t, 1);
 }
 
-// Launched early; so many threads wait for the launch in front.
-__global__ void begin_early(bool writes_first, int waiting, float* y) {
-  const int t = static_cast<int>(threadIdx.x);
-  if (writes_first) y[t] = 0;
+enum class Use { write, count, copy };
+__device__ unsigned threads_begun;
+
+// Launched early. The threads from `first` on use memory before they wait for the launch in front; those from `waiting`
+// on do not wait.
+__global__ void begin_early(Use use, int first, int waiting, float* y) {
+  __shared__ hs::SharedArray<float, 4 * 64> stage;
+  const int t = static_cast<int>(threadIdx.x), i = static_cast<int>(global_index());
+  if (i >= first && use == Use::write) y[i] = 0;
+  if (i >= first && use == Use::count) atomicAdd(&threads_begun, 1u);
+  if (i >= first && use == Use::copy) hs::cp_async_16(stage.data() + 4 * t, y, 16);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
-  if (t < waiting) cudaGridDependencySynchronize();
+  if (i < waiting) cudaGridDependencySynchronize();
 #endif
-  y[t] = static_cast<float>(t);
+  hs::cp_async_commit();
+  hs::cp_async_wait<0>();
+  if (i < waiting) y[i] = static_cast<float>(i);
 }
 
 __global__ void one_too_far(int n, float* y) {

@@ -19,6 +19,7 @@ enum cudaError {
   cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
@@ -84,6 +85,7 @@ struct cudaPointerAttributes {
   cudaMemoryType type;
 };
 struct cudaFuncAttributes {
+  int ptxVersion;
   int binaryVersion;
   int maxDynamicSharedSizeBytes;
 };

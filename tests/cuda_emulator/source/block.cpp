@@ -126,7 +126,7 @@ void fiber_main() {
     (*launch_now.body)();
     check_watched();
     check_pending_copies(thread->number);
-    if (launch_now.early && !thread->waited) {
+    if (launch_now.closed) {
       device_fault(cudaErrorLaunchFailure, "has not waited for the launch in front, which may still run");
     }
     thread->state = Thread::finished;
@@ -200,13 +200,22 @@ void report_bad_access() {
 
 }  // namespace
 
+// A kernel compiled for a device that cannot wait has no such call.
+void wait_for_launches_before() {
+  if (!launch_now.closed || options().code < 90) return;
+  running->state = Thread::finished;
+  running->fiber = nullptr;
+  ++finished_threads;
+  active_fiber->abandoned = true;
+  go(next_thread(), true);
+}
+
 bool run_block() {
   const size_t count = block.threads.size();
   block.first_epoch = ++block.epoch;
   for (size_t i = 0; i < count; ++i) {
     block.threads[i].state = Thread::fresh;
     block.threads[i].fiber = nullptr;
-    block.threads[i].waited = false;
   }
   for (Warp& warp : block.warps) {
     if (warp.time != 0) memset(&warp, 0, sizeof(warp));

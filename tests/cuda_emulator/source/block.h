@@ -21,7 +21,6 @@ struct Thread {
   Fiber* fiber;        // while started and not finished
   const Place* place;  // where it waits
   uint32_t mask;       // of the collective it waits for
-  bool waited;         // for the launch in front
 };
 
 // Which accesses of which lanes a lane may rely on. Time counts the __syncwarp calls of the warp; known[v][u] is the
@@ -44,9 +43,7 @@ extern Block& block;
 struct Launch {
   const void* kernel = nullptr;
   const std::function<void()>* body = nullptr;  // one thread's work
-  bool early = false;                           // it began before the one in front had ended
-  // Of such a launch, until the first thread waits: global memory is closed.
-  std::function<void()> open_memory = nullptr;
+  bool closed = false;     // global memory: each thread runs until it waits for the launch in front
   bool has_fault = false;  // the first finding counts, the rest is mostly its echo
   // A byte that no thread may write, and what it holds; looked at whenever a thread stops.
   const volatile unsigned char* watched = nullptr;

@@ -1,4 +1,4 @@
-// The emulated device, an H100 by its numbers, and the limits of a launch.
+// The emulated device, an H100 by its numbers if it is not told otherwise, and the limits of a launch.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -83,8 +83,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = cudaDeviceProp{};
     std::strcpy(properties->name, "halfstep CUDA emulator");
     properties->totalGlobalMem = options().total_memory;
-    properties->major = 9;
-    properties->minor = 0;
+    properties->major = options().device / 10;
+    properties->minor = options().device % 10;
     return cudaSuccess;
   });
 }
@@ -121,8 +121,10 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   return api([&] {
     if (!kernel) return cudaErrorInvalidDeviceFunction;
+    if (options().code > options().device) return cudaErrorNoKernelImageForDevice;
     *attributes = cudaFuncAttributes{};
-    attributes->binaryVersion = 90;
+    attributes->ptxVersion = options().code;
+    attributes->binaryVersion = options().device;
     attributes->maxDynamicSharedSizeBytes = limit_of(kernel);
     return cudaSuccess;
   });

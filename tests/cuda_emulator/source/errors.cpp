@@ -36,6 +36,8 @@ Options options_from_environment() {
   o.delay_streams = environment("STREAMS", "eager") == "random";
   o.seed = std::stoull(environment("SEED", "1"));
   o.no_device = environment("NO_DEVICE", "0") == "1";
+  o.device = std::stoi(environment("DEVICE", "90"));
+  o.code = std::stoi(environment("CODE", "90"));
   o.drop_k_tail = std::stoll(environment("DROP_K_TAIL", "0"));
   o.every_order = environment("EVERY_ORDER", "0") == "1";
   o.pageable_access = environment("PAGEABLE_ACCESS", "0") == "1";
@@ -182,6 +184,7 @@ constexpr struct {
     {cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorInvalidDeviceFunction, "invalid device function"},
     {cudaErrorInvalidDevice, "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"},
     {cudaErrorInvalidResourceHandle, "invalid resource handle"},
     {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
     {cudaErrorNotReady, "device not ready"},

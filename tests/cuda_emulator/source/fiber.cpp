@@ -63,7 +63,10 @@ void allocate_stack(Fiber& fiber) {
 void prepare(Fiber& fiber, void (*entry)()) {
 #ifdef HS_ASAN
   // The frames that the last use of this stack never returned from have left their red zones behind.
-  const size_t used = fiber.abandoned ? fiber.size : 8 << 10;
+  size_t used = fiber.abandoned ? fiber.size : 8 << 10;
+#ifdef __x86_64__
+  if (fiber.abandoned) used -= static_cast<size_t>(static_cast<char*>(fiber.saved) - fiber.stack);
+#endif
   __asan_unpoison_memory_region(fiber.stack + fiber.size - used, used);
   fiber.abandoned = false;
 #endif

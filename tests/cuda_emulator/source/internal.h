@@ -93,7 +93,8 @@ void forget_captures();
 // --- block.cpp, launch.cpp ---
 std::string running_kernel();  // with block and thread; empty outside
 // `pointers`: values among the kernel's arguments that may be pointers.
-// `early`: the launch in front may not have ended until cudaGridDependencySynchronize().
+// `early`: the launch in front may not have ended until cudaGridDependencySynchronize(). So first all threads run as
+// far as that, with global memory closed, and then the launch runs from its beginning.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bool early,
               const std::function<void()>& thread, const std::vector<const void*>& pointers);
 // Whether the running kernel may not use global memory yet.

@@ -72,26 +72,19 @@ void check_order() {
 
 }  // namespace
 
-bool waits_for_launches_before() { return launch_now.open_memory != nullptr; }
-
-void wait_for_launches_before() {
-  if (running) running->waited = true;  // null where a test calls the kernel itself
-  if (const auto open = std::exchange(launch_now.open_memory, nullptr)) open();
-}
+bool waits_for_launches_before() { return launch_now.closed; }
 
 void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, bool early,
               const std::function<void()>& thread, const std::vector<const void*>& pointers) {
   DeviceAccess access({});
-  const auto open = [&] { access.open(pointers.data(), pointers.size()); };
   launch_now = {kernel, &thread, early};
-  if (early) {
-    launch_now.open_memory = open;
-  } else {
-    open();
-  }
   gridDim = grid;
   blockDim = size;
   prepare_block(size, shared_bytes);
+  if (early) run_blocks();
+  launch_now.closed = false;
+  if (sticky_error() != cudaSuccess) return;
+  access.open(pointers.data(), pointers.size());
   const bool one_thread = grid.x * grid.y * grid.z * size.x * size.y * size.z == 1;  // of which there is but one order
   const bool in_every_order = options().every_order && !one_thread;
   if (in_every_order) begin_snapshot();
@@ -102,7 +95,6 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, boo
     if (!launch_now.has_fault) check_order();
     end_snapshot();
   }
-  launch_now.open_memory = nullptr;
   const volatile unsigned char* overwritten = find_overwritten();
   if (overwritten && !launch_now.has_fault) report_overwritten(overwritten);
 }

@@ -95,6 +95,9 @@ void fence() {
 }
 
 void publish(const void* address, size_t bytes) {
+  if (waits_for_launches_before()) {  // a __device__ variable, which is not in pages that can be closed
+    device_fault(cudaErrorLaunchFailure, "changes memory by an atomic, before it waits for the launch in front");
+  }
   auto found = active ? published.find(page_of(address)) : published.end();
   if (found == published.end()) return;
   copy_raw(found->second + (static_cast<const char*>(address) - found->first), address, bytes);

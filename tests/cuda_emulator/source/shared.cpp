@@ -200,7 +200,10 @@ void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int by
     device_fault(cudaErrorMisalignedAddress, "cp.async of %d bytes from %p", bytes, from);
     return;
   }
-  if (valid_bytes > 0) check_vector(from, static_cast<size_t>(valid_bytes), false);
+  if (valid_bytes > 0) {
+    check_vector(from, static_cast<size_t>(valid_bytes), false);
+    (void)*static_cast<const volatile char*>(from);  // reported here, not at the wait
+  }
   if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
   count_global(from, static_cast<size_t>(valid_bytes), false, __builtin_return_address(0), true);
   count_shared(buffer, offset, static_cast<size_t>(bytes), lane(), __builtin_return_address(0), cp_async);

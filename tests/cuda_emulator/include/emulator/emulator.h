@@ -33,6 +33,8 @@ struct Options {
   bool delay_streams = false;      // HALFSTEP_EMULATOR_STREAMS=eager|random: random runs queued work late
   uint64_t seed = 1;               // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
   bool no_device = false;          // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
+  int device = 90;                 // HALFSTEP_EMULATOR_DEVICE=80: its compute capability, times ten
+  int code = 90;                   // HALFSTEP_EMULATOR_CODE=80: that for which the kernels were compiled
   int64_t drop_k_tail = 0;         // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
   bool every_order = false;        // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
   bool private_pages = false;      // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
