@@ -133,7 +133,9 @@ void measure(cudaStream_t stream, float* values, float* others, int count) {
   print("graph_node_memset_64_kib_us", graph_us_per_node(stream, [&] {
           check(cudaMemsetAsync(others, 0, sizeof(float) * static_cast<size_t>(count), stream), "cudaMemsetAsync");
         }));
-  if (attribute_of(cudaDevAttrComputeCapabilityMajor) >= 9) {
+  cudaFuncAttributes code{};
+  check(cudaFuncGetAttributes(&code, early_kernel), "cudaFuncGetAttributes");
+  if (code.ptxVersion >= 90) {  // otherwise it has no wait
     print("graph_node_dependent_launch_us",
           graph_us_per_node(stream, [&] { launch(stream, How::early, count / 256, early_kernel, values, count); }));
   }

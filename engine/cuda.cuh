@@ -29,7 +29,8 @@ void forbid_in_capture(const std::string& what);
 
 // Whether every launch waits for its kernel (HALFSTEP_CUDA_SYNC=1), so that an error names the kernel that caused it.
 bool synchronous();
-// Whether a kernel may begin before the one in front of it has ended: on sm_90 and newer, without HALFSTEP_CUDA_SYNC=1.
+// Whether a kernel whose code can wait may begin before the one in front of it has ended: not with
+// HALFSTEP_CUDA_EARLY=0, nor with HALFSTEP_CUDA_SYNC=1.
 bool begins_early();
 
 // The first parameter of a kernel that may begin early (programmatic dependent launch): while the one in front of it
@@ -46,13 +47,21 @@ struct Previous {
   }
 };
 
+// Whether the code of a kernel that runs on this device has Previous::wait(). It was written for 9.0 or newer, then; a
+// newer device may run code for an older one, which the driver compiles from PTX.
+static inline bool can_wait(const void* kernel) {
+  cudaFuncAttributes code{};
+  check(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes");
+  return code.ptxVersion >= 90;
+}
+
 // Launches kernel(args...) on a stream, checked. An empty grid launches nothing, so empty tensors need no special case.
-// The arguments are converted to the kernel's parameter types here.
+// The arguments are converted to the kernel's parameter types here. `static`: each library and each plug-in has its own
+// runtime and its own list of architectures, and the linker must not give one the copy of another.
 template <class... Parameters, class... Args>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-            const Args&... args) {
+static void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   const Args&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  constexpr bool can_begin_early = (std::is_same_v<Parameters, Previous> || ...);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -62,13 +71,17 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = can_begin_early && begins_early() ? 1 : 0;
+  if constexpr ((std::is_same_v<Parameters, Previous> || ...)) {
+    // Asked once: all kernels of a file are compiled for the same architectures.
+    static const bool begins = begins_early() && can_wait(reinterpret_cast<const void*>(kernel));
+    config.numAttrs = begins ? 1 : 0;
+  }
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...), "launch");
   if (synchronous()) check(cudaStreamSynchronize(stream), "kernel");
 }
 template <class... Parameters, class... Args>
-void launch(void (*kernel)(Previous, Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-            const Args&... args) {
+static void launch(void (*kernel)(Previous, Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                   cudaStream_t stream, const Args&... args) {
   launch<Previous, Parameters...>(kernel, grid, block, shared_bytes, stream, Previous{}, args...);
 }
 

@@ -279,22 +279,17 @@ void forbid_in_capture(const std::string& what) {
                                     " is not possible while a step is captured as a CUDA graph; do not capture it");
 }
 
-static bool waits_for_each() {
-  static const bool on = [] {
-    const char* value = std::getenv("HALFSTEP_CUDA_SYNC");
-    return value != nullptr && value[0] == '1';
-  }();
-  return on;
+static bool is_set(const char* variable, char to) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && value[0] == to;
 }
-bool synchronous() { return waits_for_each() && !capturing; }
-
+bool synchronous() {
+  static const bool on = is_set("HALFSTEP_CUDA_SYNC", '1');
+  return on && !capturing;
+}
 bool begins_early() {
-  static const bool can = [] {
-    int major = 0;
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
-    return major >= 9 && !waits_for_each();
-  }();
-  return can;
+  static const bool on = !is_set("HALFSTEP_CUDA_SYNC", '1') && !is_set("HALFSTEP_CUDA_EARLY", '0');
+  return on;
 }
 
 }  // namespace cuda

@@ -118,6 +118,43 @@ TEST_CASE("HALFSTEP_CUDA_SYNC=1 makes the failing kernel's own op report") {
 
 namespace {
 
+// It writes before it waits, which is reported if it has been launched early.
+__global__ void impatient_kernel(cuda::Previous previous, float* y) {
+  y[0] = 1;
+  previous.wait();
+}
+
+}  // namespace
+
+TEST_CASE("child: kernels that may begin early" * doctest::skip()) {
+  Operands t;
+  CHECK(relu(t.x).to_vector<float>() == std::vector<float>(32));
+  CHECK_NOTHROW(runtime(Device::cuda).synchronize());
+  const std::string message =
+      device_error([&] { cuda::launch(impatient_kernel, 1, 1, 0, cuda::compute_stream(), t.y.mutable_data<float>()); });
+  std::printf("%s\n", message == "no error" ? "in turn" : "early");
+}
+
+TEST_CASE("a kernel begins early where the code that runs can wait and no variable forbids it") {
+  for (const auto& [variables, expected] : {
+           std::pair{"HALFSTEP_EMULATOR_CODE=90", "early\n"},
+           {"HALFSTEP_EMULATOR_CODE=90 HALFSTEP_EMULATOR_DEVICE=120", "early\n"},
+           {"HALFSTEP_EMULATOR_CODE=80", "in turn\n"},
+           {"HALFSTEP_EMULATOR_CODE=80 HALFSTEP_EMULATOR_DEVICE=80", "in turn\n"},
+           {"HALFSTEP_EMULATOR_CODE=80 HALFSTEP_EMULATOR_DEVICE=120", "in turn\n"},
+           {"HALFSTEP_CUDA_EARLY=0", "in turn\n"},
+           {"HALFSTEP_CUDA_SYNC=1", "in turn\n"},
+       }) {
+    const ChildResult child =
+        run_child(std::string("HALFSTEP_EMULATOR_PRINT=0 ") + variables, "child: kernels that may begin early");
+    INFO(variables, "\n", child.output);
+    CHECK(child.status == 0);
+    CHECK(child.output.find(expected) != std::string::npos);
+  }
+}
+
+namespace {
+
 int64_t seen_index = -1;
 struct SeeIndex {
   float operator()(int64_t i, float x) const {

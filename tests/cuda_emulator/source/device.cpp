@@ -96,7 +96,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         {cudaDevAttrClockRate, 1980000},
         {cudaDevAttrMultiProcessorCount, 132},
         {cudaDevAttrL2CacheSize, 50 << 20},
-        {cudaDevAttrComputeCapabilityMajor, 9},
         {cudaDevAttrPageableMemoryAccess, options().pageable_access},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
     };
