@@ -42,9 +42,10 @@ std::string probe() {
   cudaDeviceProp device{};
   if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) return "CUDA device 0: " + message(error);
   const std::string capability = std::to_string(device.major) + std::to_string(device.minor);
-  return "this build has code for the architectures " HALFSTEP_CUDA_ARCHITECTURES ", and the device " +
-         std::string(device.name) + " is " + capability + " (" + message(error) +
-         "): configure with -D HALFSTEP_CUDA_ARCHITECTURES=" + capability;
+  const std::string found = "the device " + std::string(device.name) + " is " + capability;
+  if (device.major < 8) return found + ", and 80 or newer is needed";
+  return "this build has code for the architectures " HALFSTEP_CUDA_ARCHITECTURES ", and " + found + " (" +
+         message(error) + "): configure with -D HALFSTEP_CUDA_ARCHITECTURES=" + capability;
 }
 
 const std::string& problem() {

@@ -153,6 +153,20 @@ TEST_CASE("a kernel begins early where the code that runs can wait and no variab
   }
 }
 
+TEST_CASE("a device for which there is no code is refused with what mends it") {
+  for (const auto& [device, expected] : {
+           std::pair{"75", "skipped: the device halfstep CUDA emulator is 75, and 80 or newer is needed\n"},
+           {"86",
+            "is 86 (CUDA error 209, no kernel image is available for execution on the device): configure with "
+            "-D HALFSTEP_CUDA_ARCHITECTURES=86\n"},
+       }) {
+    const ChildResult child = run_child(std::string("HALFSTEP_EMULATOR_DEVICE=") + device, "child: a failing kernel");
+    INFO(child.output);
+    CHECK(child.status == 77);
+    CHECK(child.output.ends_with(expected));
+  }
+}
+
 namespace {
 
 int64_t seen_index = -1;
