@@ -194,6 +194,12 @@ void begin_capture() {
   capturing = true;
 }
 
+// For the error of a capture: on GPUs of compute capability 12.0 one with early launches has failed.
+std::string in_capture(const char* call) {
+  const char* const cure = ", in a capture; HALFSTEP_CUDA_EARLY=0 makes one without early launches";
+  return std::string(call) + (begins_early() ? cure : "");
+}
+
 void* end_capture(bool keep) {
   capturing = false;
   cudaGraph_t graph = nullptr;
@@ -203,11 +209,11 @@ void* end_capture(bool keep) {
     (void)cudaGetLastError();
     return nullptr;
   }
-  check(ended, "cudaStreamEndCapture");
+  check(ended, in_capture("cudaStreamEndCapture").c_str());
   cudaGraphExec_t executable = nullptr;
   const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);
-  check(instantiated, "cudaGraphInstantiate");
+  check(instantiated, in_capture("cudaGraphInstantiate").c_str());
   return executable;
 }
 
@@ -267,7 +273,8 @@ struct NvtxRanges : Observer {
 void fail(cudaError_t error, const char* call) {
   (void)cudaGetLastError();
   const std::string op = Op::current();
-  throw Error(ExitCode::device, (op.empty() ? "" : op + ": ") + message(error) + ", in " + call);
+  throw Error(ExitCode::device,
+              (op.empty() ? "" : op + ": ") + message(error) + ", in " + (capturing ? in_capture(call) : call));
 }
 
 cudaStream_t compute_stream() { return streams().compute; }

@@ -2,6 +2,7 @@
 // need the compiler of kernels, so most of this is for the emulator, which also forgets its errors: a device would not.
 #include <doctest/doctest.h>
 
+#include "engine/captured_work.h"
 #include "engine/error.h"
 #include "engine/kernel.h"
 #include "tests/support/child_process.h"
@@ -165,6 +166,18 @@ TEST_CASE("a device for which there is no code is refused with what mends it") {
     CHECK(child.status == 77);
     CHECK(child.output.ends_with(expected));
   }
+}
+
+TEST_CASE("a launch that fails in a capture names the variable that may mend it") {
+  const Emulator fresh;
+  Operands t;
+  CapturedWork work(Device::cuda);
+  work.run([] {});
+  broken.force("threads");
+  const std::string message = device_error([&] { work.run([&] { broken({t.x, t.y}); }); });
+  broken.force(nullptr);
+  INFO(message);
+  CHECK(message.ends_with("in launch, in a capture; HALFSTEP_CUDA_EARLY=0 makes one without early launches"));
 }
 
 namespace {
