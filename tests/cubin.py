@@ -8,7 +8,8 @@
 Rules: no local memory (a spill, or an array that does not fit in registers); registers enough for a block of as many
 threads as it may have (__launch_bounds__, else 1024); no float atomic and no compare-and-swap, so that results do not
 depend on timing; no division of 64-bit integers in a loop, which is a call of 100 instructions (kernels/cuda/index.h);
-in a kernel that may begin early no access to global memory and no way out before its wait (Previous of engine/cuda.cuh).
+in a kernel that may begin early (Previous of engine/cuda.cuh) no access to global memory and no way out before its
+wait, and no non-coherent load, which may find a line from before it.
 A total that falls without a reason is a fault as well: fewer accesses of 16 bytes are packs that came apart.
 
 How: the library holds an ELF file for each architecture and .cu file. Its sections .nv.info are what `cuobjdump
@@ -33,6 +34,7 @@ FRAME_SIZE, STACK_SIZE, REGISTERS, LAUNCH_BOUNDS = 0x11, 0x12, 0x2f, 0x05  # in 
 FLOAT_ATOMICS = {0x1a2, 0x1a3, 0x1a6, 0x18b, 0x18d, 0x1a9}  # ATOM, ATOMG and RED of sm_90; compare-and-swap of all
 TYPED_ATOMICS, FLOAT_TYPES = {0x18a, 0x18e, 0x1a8}, {3, 4, 6}  # ATOM, RED, ATOMG; f32, f16x2, f64
 GLOBAL_ACCESS, SIXTEEN_BYTES, TENSOR = {0x181, 0x186}, 6, {0x03c, 0x1f0}  # LDG, STG; HMMA, HGMMA
+NON_COHERENT = 4  # of an LDG: bits 77 to 80
 WAIT, OF_MEMORY = 0x02e, {0x180, 0x181, 0x185, 0x186, 0x18a, 0x18e, 0x1a8, 0x1ae}  # ACQBULK; LD to LDGSTS
 CALL, BRANCH, EXIT, LOAD, LDGSTS, LDGDEPBAR, LDSM, HMMA = 0x144, 0x147, 0x14d, 0x181, 0x1ae, 0x1af, 0x03b, 0x03c
 # Places in Counts::instructions of tests/cuda_emulator. LDG, STG, LDS, LDSM and STS of 1 byte; 2 to 16 bytes follow.
@@ -74,6 +76,8 @@ def instructions(code, arch, functions):
         count["early"] += not waits and (opcode in OF_MEMORY or opcode == EXIT)
         if opcode == CALL and re.search("(div|rem)_[su]64", functions.get(target, "")): calls.append(at)
         if opcode == BRANCH and target < at: loops.append((target, at))
+    count["stale"] = sum(low & 0x1ff == LOAD and high >> 13 & 15 == NON_COHERENT
+                         for low, high in struct.iter_unpack("<QQ", code))
     count["divisions"] = sum(any(begin <= call <= end for begin, end in loops) for call in calls)
     return count
 
@@ -101,7 +105,7 @@ def kernels(library):
             row = instructions(content[name], arch, functions[name])
             row.update(kernels=1, registers=figures[kernel][REGISTERS], threads=1024,
                        stack=max(figures[kernel][FRAME_SIZE], figures[kernel][STACK_SIZE]))
-            if arch < 90 or "Previous" not in kernel: row["early"] = 0
+            if arch < 90 or "Previous" not in kernel: row["early"] = row["stale"] = 0
             for attribute, words in attributes(content.get(f".nv.info.{kernel}", b"")):
                 if attribute == LAUNCH_BOUNDS and len(words) == 3: row["threads"] = math.prod(words)
             yield arch, kernel, row, content[name]
@@ -114,6 +118,7 @@ def faults(row):
         yield f"a block of {row['threads']} threads of {row['registers']} registers is too large. Add __launch_bounds__"
     if row["atomics"]: yield f"{row['atomics']} float atomics or compare-and-swaps. Reduce in a fixed tree"
     if row["early"]: yield f"{row['early']} accesses or exits before it waits. Let previous.wait() be the first statement"
+    if row["stale"]: yield f"{row['stale']} non-coherent loads. Use no __restrict__ and no __ldg with Previous"
     if row["divisions"]: yield f"{row['divisions']} divisions of 64-bit integers in a loop. Use 32 bits and Divisor"
 
 
