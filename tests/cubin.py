@@ -3,7 +3,8 @@
 
     tests/cubin.py check LIBRARY | c++filt    fails if a kernel breaks a rule, or if a total is not the lock's
     tests/cubin.py update LIBRARY             writes the lock, of a build for all of its architectures
-    tests/cubin.py estimate LIBRARY NODES     what a step's kernels may take on an H100; nothing is measured
+    tests/cubin.py estimate LIBRARY NODES [RECORD]   what a step's kernels may take on an H100; nothing is measured.
+                                              RECORD: on the device of this gpu.json of bench/gpu_check, which has ceilings
 
 Rules: no local memory (a spill, or an array that does not fit in registers); registers enough for a block of as many
 threads as it may have (__launch_bounds__, else 1024); no float atomic and no compare-and-swap, so that results do not
@@ -22,12 +23,14 @@ and from that how many instructions are issued and how many loads wait for each 
 instructions at four a clock for each multiprocessor, round trips of a warp one after the other, bytes, and FLOPs.
 """
 import collections
+import json
 import math
 import pathlib
 import re
 import struct
 import subprocess
 import sys
+import typing
 
 LOCK = pathlib.Path(__file__).resolve().parent / "kernels.lock"
 FRAME_SIZE, STACK_SIZE, REGISTERS, LAUNCH_BOUNDS = 0x11, 0x12, 0x2f, 0x05  # in .nv.info
@@ -39,10 +42,26 @@ WAIT, OF_MEMORY = 0x02e, {0x180, 0x181, 0x185, 0x186, 0x18a, 0x18e, 0x1a8, 0x1ae
 CALL, BRANCH, EXIT, LOAD, LDGSTS, LDGDEPBAR, LDSM, HMMA = 0x144, 0x147, 0x14d, 0x181, 0x1ae, 0x1af, 0x03b, 0x03c
 # Places in Counts::instructions of tests/cuda_emulator. LDG, STG, LDS, LDSM and STS of 1 byte; 2 to 16 bytes follow.
 OF_ONE_BYTE, ASYNC, PRODUCT = {LOAD: 0, 0x186: 5, 0x184: 10, LDSM: 10, 0x188: 15}, 20, 21
-# An H100: multiprocessors, clocks in a microsecond, bytes and FLOPs of mma.sync and of cuBLASLt in a microsecond.
-PROCESSORS, CLOCKS, BYTES, FLOPS, LIBRARY_FLOPS = 132, 1760, 3e6, 480e6, 800e6
+FLOPS, LIBRARY_FLOPS = 480e6, 800e6  # of mma.sync and of cuBLASLt in a microsecond, on an H100
 LAUNCH, NODE = 1.3, 2  # microseconds from one node's end to the next one's work, and the least that a node takes
-FAR, NEAR, CACHE = 0.6, 0.3, 50e6  # a round trip to memory and to the second-level cache, and the bytes that it holds
+FAR, NEAR = 0.6, 0.3  # a round trip to memory and to the second-level cache
+
+
+class Device(typing.NamedTuple):
+    name: str = "an H100"
+    processors: int = 132
+    clocks: float = 1760  # in a microsecond
+    bytes: float = 3e6  # in a microsecond
+    cache: float = 50e6  # bytes of the second level
+
+    def flops(self, of_an_h100): return of_an_h100 * self.processors * self.clocks / (132 * 1760)
+
+
+def device_of(record):
+    found = {item["name"]: item["found"] for item in record["items"]}.get("ceilings/ceilings")
+    if not found: sys.exit("the record has no ceilings; bench/gpu_check measures them")
+    return Device(record["device"]["name"], int(found["multiprocessors"]), found["clock_mhz"],
+                  found["copy_1_gib_tb_per_s"] * 1e6, found["l2_mib"] * 2**20)
 
 
 def attributes(info):
@@ -154,20 +173,20 @@ def turns(parts, counted):
     return found
 
 
-def limits(machine_code, registers, tensor_bytes, node):
+def limits(device, machine_code, registers, tensor_bytes, node):
     """Microseconds that a kernel takes by each limit"""
     blocks, threads, shared, ran, moved, *counts = map(int, node)
     warps, parts = math.ceil(threads / 32), regions(machine_code)
     of_warp = list(zip(turns(parts, [n / ran / warps for n in counts]), parts))
     of_registers = 65536 // 4 // (math.ceil(registers / 8) * 8 * 32) * 4 // warps
     resident = min(32, 64 // warps, of_registers, (228 << 10) // (shared + 1024))
-    most = math.ceil(blocks / PROCESSORS)  # blocks that one multiprocessor gets
+    most = math.ceil(blocks / device.processors)  # blocks that one multiprocessor gets
     return {
-        "issue": most * warps * sum(n * part[0] for n, part in of_warp) / 4 / CLOCKS,
+        "issue": most * warps * sum(n * part[0] for n, part in of_warp) / 4 / device.clocks,
         "latency": math.ceil(most / resident) * sum(n * part[2] for n, part in of_warp) *
-                   (FAR if tensor_bytes > CACHE else NEAR),
-        "bandwidth": min(tensor_bytes or math.inf, moved * blocks / ran) / BYTES,
-        "tensor": most * counts[PRODUCT] / ran * 4096 * PROCESSORS / FLOPS,
+                   (FAR if tensor_bytes > device.cache else NEAR),
+        "bandwidth": min(tensor_bytes or math.inf, moved * blocks / ran) / device.bytes,
+        "tensor": most * counts[PRODUCT] / ran * 4096 * device.processors / device.flops(FLOPS),
     }
 
 
@@ -180,8 +199,10 @@ def plain_name(name):
     return name
 
 
-def estimate(library, nodes):
-    """Prints what each kernel of some steps may take on an H100, and which limit rules."""
+def estimate(library, nodes, device):
+    """Prints what each kernel of some steps may take, and which limit rules."""
+    print(f"estimates for {device.name}: {device.processors} multiprocessors, {device.clocks / 1000:.2f} GHz, "
+          f"{device.bytes / 1e6:.1f} TB/s, a cache of {device.cache / 1e6:.0f} MB; none is measured")
     compiled = [(name, row, code) for arch, name, row, code in kernels(library) if arch == 90]
     names = subprocess.run("c++filt", input="\n".join(row[0] for row in compiled), capture_output=True, text=True)
     found = {plain_name(name): row[1:] for name, row in zip(names.stdout.splitlines(), compiled)}
@@ -194,9 +215,10 @@ def estimate(library, nodes):
             if name == "kernel":
                 name = plain_name(counted[0])
                 row, code = found[name]
-                each = limits(code, row["registers"], float(tensor_bytes), counted[1:])
+                each = limits(device, code, row["registers"], float(tensor_bytes), counted[1:])
             else:
-                each = {"tensor": float(flops) / LIBRARY_FLOPS, "bandwidth": float(counted[0] or tensor_bytes) / BYTES}
+                each = {"tensor": float(flops) / device.flops(LIBRARY_FLOPS),
+                        "bandwidth": float(counted[0] or tensor_bytes) / device.bytes}
             took[name] += max(NODE, LAUNCH + max(each.values()))
             count[name] += 1
             by_limit[name].update(each, launch=NODE - LAUNCH)
@@ -206,8 +228,10 @@ def estimate(library, nodes):
 
 
 def main():
-    if len(sys.argv) == 4 and sys.argv[1] == "estimate":
-        return estimate(pathlib.Path(sys.argv[2]).read_bytes(), pathlib.Path(sys.argv[3]).read_text())
+    if len(sys.argv) in (4, 5) and sys.argv[1] == "estimate":
+        library, nodes, *record = map(pathlib.Path, sys.argv[2:])
+        device = device_of(json.loads(record[0].read_text())) if record else Device()
+        return estimate(library.read_bytes(), nodes.read_text(), device)
     if len(sys.argv) != 3 or sys.argv[1] not in ("check", "update"): sys.exit(__doc__)
     library, totals, broken = pathlib.Path(sys.argv[2]).read_bytes(), collections.defaultdict(collections.Counter), 0
     for arch, name, row, _ in kernels(library):
