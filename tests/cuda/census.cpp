@@ -29,10 +29,12 @@
 #include "data/loader/loader.h"
 #include "engine/observe.h"
 #include "engine/storage.h"
+#include "kernels/linear/linear.h"
 #include "models/models.h"
 #include "models/train.h"
 #include "source_dir.h"
 #include "tests/cuda_emulator/source/internal.h"
+#include "tests/support/checks.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs::test {
@@ -180,6 +182,12 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
                      text);
 }
 
+// With our kernels for the last layer, where a library's products are the default.
+std::string narrow_census() {
+  const ForcedVariant loss(linear_with_loss, "narrow"), gradients(linear_backward, "narrow");
+  return "narrow: " + census("mnist_cnn", Precision::f16, 64);
+}
+
 }  // namespace
 
 TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.lock") {
@@ -187,6 +195,7 @@ TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.l
   if (const char* file = nodes_file()) {
     std::string nodes;
     for (const int64_t batch : {64, 2048}) nodes += census("mnist_cnn", Precision::f16, batch);
+    nodes += narrow_census();
     nodes += census("mnist_cnn_large", Precision::f16, 2048);
     nodes += census("resnet8", Precision::bf16, 128);
     nodes += census("char_gpt", Precision::bf16, 64);
@@ -211,6 +220,7 @@ TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.l
     text += census("char_gpt", precision, 64);
   }
   text += census("mnist_cnn", Precision::f16, 64, true, 16);
+  text += narrow_census();
   set_caching(false);
   const std::string lock = HALFSTEP_SOURCE_DIR "/tests/census.lock";
   if (std::getenv("HALFSTEP_UPDATE_CENSUS")) std::ofstream(lock) << text;
