@@ -2,8 +2,8 @@
 //   y = n * scale + shift,  n = (x - mean) * r,  r = 1 / sqrt(variance + epsilon),  variance = mean((x - mean)^2)
 // Ba, Kiros and Hinton, "Layer normalization", 2016. Backward, with g = dy * scale:
 //   dx = r * (g - mean(g) - n * mean(g * n)),  dscale = sum over rows of dy * n,  dshift = sum over rows of dy
-// x is saved, and two floats per row; n is recomputed. Variant simd and CUDA add the squares in f32: if they exceed its
-// range, with numbers of 1e18 and more, n is 0.
+// x is saved, and two floats per row; n is recomputed. Variant simd and CUDA add up in f32: if the squares exceed its
+// range, with numbers of 1e18 and more, n is 0; if the row's sum does, NaN. Variant simple adds up in f64.
 #pragma once
 
 #include <optional>
