@@ -37,13 +37,19 @@ std::string described(CallTensors tensors) {
 
 const std::vector<RefusedVariant>& refused_variants() { return refused(); }
 
+bool is_kernel_name(const char* name) {
+  return name && *name && name[std::strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
+}
+
 // Static objects call it, where an exception would end the program.
 void KernelSlot::add(VariantBase& variant) {
-  for (const VariantBase* v = variants_; v; v = v->next) {
-    if (v->device == variant.device && std::strcmp(v->name, variant.name) == 0) {
-      refused().push_back({*this, variant});
-      return;
-    }
+  bool is_refused = !is_kernel_name(variant.name);
+  for (const VariantBase* v = variants_; v && !is_refused; v = v->next) {
+    is_refused = v->device == variant.device && std::strcmp(v->name, variant.name) == 0;
+  }
+  if (is_refused) {
+    refused().push_back({*this, variant});
+    return;
   }
   if (!variants_) {
     next_slot_ = first_slot;
@@ -80,10 +86,8 @@ bool KernelSlot::exists_on(Device device) const {
 }
 
 Device KernelSlot::device_of(CallTensors tensors) {
-  for (const Tensor* tensor : tensors) {
-    if (tensor->defined()) return tensor->device();
-  }
-  return tensors.front()->device();  // throws: it is undefined
+  const auto first = std::ranges::find_if(tensors, &Tensor::defined);
+  return (first == tensors.end() ? tensors.front() : *first)->device();  // throws if all are undefined
 }
 
 void KernelSlot::fail_unsupported(Device device, CallTensors tensors, const char* layout) const {
@@ -109,6 +113,10 @@ void KernelSlot::force(const char* variant) {
     }
   }
   fail(ExitCode::usage, "kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
+}
+
+void KernelSlot::fail_workspace(const VariantBase& variant, int64_t bytes) const {
+  fail(ExitCode::usage, "{}={}: .workspace asks for {} bytes, expected 0 or more", name_, variant.name, bytes);
 }
 
 void KernelSlot::fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -90,6 +91,8 @@ class KernelSlot : NonCopyable {
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
   const TunedCall* tuned(CallTensors tensors) const;  // the line for this call, or nullptr
   static Device device_of(CallTensors tensors);       // of the first defined tensor
+  // Throws Error (usage) that names the variant, which asks for fewer than 0 bytes.
+  [[noreturn]] void fail_workspace(const VariantBase& variant, int64_t bytes) const;
   // Throws Error (usage) that lists the variants.
   [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
   // Throws Error (device) that describes the call.
@@ -145,6 +148,10 @@ class Kernel : public KernelSlot {
   struct Function {
     constexpr Function(void (*function)(const Call&)) : plain(function) {}  // implicit: {.run = function}
     constexpr Function(void (*function)(const Call&, Tensor& workspace)) : with_workspace(function) {}
+    template <std::convertible_to<void (*)(const Call&)> Lambda>  // one that captures nothing
+    constexpr Function(Lambda lambda) : plain(lambda) {}
+    template <std::convertible_to<void (*)(const Call&, Tensor& workspace)> Lambda>
+    constexpr Function(Lambda lambda) : with_workspace(lambda) {}
     void (*plain)(const Call&) = nullptr;                              // nullptr: with_workspace is set
     void (*with_workspace)(const Call&, Tensor& workspace) = nullptr;  // nullptr: plain is set
   };
@@ -183,8 +190,9 @@ class Kernel : public KernelSlot {
       return (*spy)({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
     }
     Variant& variant = select_tuned(call, tensors);
-    Tensor workspace;
-    if (variant.options.workspace) workspace = Tensor::workspace(variant.options.workspace(call), variant.device);
+    const int64_t bytes = variant.options.workspace ? variant.options.workspace(call) : 0;
+    if (bytes < 0) fail_workspace(variant, bytes);
+    Tensor workspace = variant.options.workspace ? Tensor::workspace(bytes, variant.device) : Tensor();
     run(variant, call, workspace);
     return variant;
   }
@@ -203,7 +211,9 @@ class Kernel : public KernelSlot {
   // using this memory. Both ignore the tuning table, which may know only one of them by its tensors.
   int64_t workspace(const Call& call) {
     Variant& variant = select(call, call.tensors());
-    return variant.options.workspace ? variant.options.workspace(call) : 0;
+    const int64_t bytes = variant.options.workspace ? variant.options.workspace(call) : 0;
+    if (bytes < 0) fail_workspace(variant, bytes);
+    return bytes;
   }
   // Runs the call in this memory; see workspace().
   void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }

@@ -64,7 +64,7 @@ REGISTER_KERNEL(test_probe, cpu, "simple", {.run = write<0>, .supported = not_u8
 REGISTER_KERNEL(test_probe, cpu, "fast",
                 {.run = write_fast,
                  .supported = even,
-                 .workspace = [](const Probe& call) { return call.x.size() * 8; },
+                 .workspace = [](const Probe& call) { return call.mode < 0 ? -1 : call.x.size() * 8; },
                  .rank = 20});
 REGISTER_KERNEL(test_probe, cpu, "middle_b", {.run = write<12>, .supported = in_mode_one, .rank = 10});
 REGISTER_KERNEL(test_probe, cpu, "middle_a",
@@ -86,7 +86,7 @@ void write_nothing(const LayoutProbe&) {}
 
 REGISTER_KERNEL(test_layouts, cpu, "blocked", {.run = write_nothing, .rank = 20, .layout = "blocks"});
 REGISTER_KERNEL(test_layouts, cpu, "by_rows", {.run = write_nothing, .rank = 10, .layout = "rows"});
-REGISTER_KERNEL(test_layouts, cpu, "of_no_layout", {.run = write_nothing, .rank = 5});
+REGISTER_KERNEL(test_layouts, cpu, "of_no_layout", {.run = [](const LayoutProbe&) {}, .rank = 5});
 REGISTER_KERNEL(test_layouts, cpu, "simple", {.run = write_nothing, .layout = "rows"});
 
 // And one whose kernel calls the first, with a part of its own workspace or without.
@@ -135,6 +135,10 @@ TEST_CASE("a call takes the variant of highest rank that supports the arguments,
   const Unforce unforce;
   test_probe.force("middle_a");
   CHECK(run(input(5), 1) == 11);  // and runs all the same if there is no other
+}
+
+TEST_CASE("a workspace of less than no bytes is an error that names the variant") {
+  CHECK(error_of([] { run(input(4), -1); }) == "test_probe=fast: .workspace asks for -1 bytes, expected 0 or more");
 }
 
 TEST_CASE("calls are counted per variant") {
@@ -410,11 +414,17 @@ TEST_CASE("every registered slot has a name of its own, a CPU variant, and no tw
   CHECK(slot_names.count("test_without_variants") == 0);
 }
 
-TEST_CASE("a variant whose name its slot has already is left out, and named as refused") {
-  static const Kernel<Probe>::Variant same{test_probe, Device::cpu, "fast", {.run = write<0>, .rank = 99}};
-  REQUIRE(refused_variants().size() == 1);
-  CHECK(&refused_variants()[0].variant == &same);
-  for (const VariantBase* v = test_probe.variants(); v; v = v->next) CHECK(v != &same);
+TEST_CASE("a variant whose name its slot has already, or whose name is none, is left out, and named as refused") {
+  using Variant = Kernel<Probe>::Variant;
+  static const Variant refused[] = {{test_probe, Device::cpu, "fast", {.run = write<0>, .rank = 99}},
+                                    {test_probe, Device::cpu, nullptr, {.run = write<0>}},
+                                    {test_probe, Device::cpu, "", {.run = write<0>}},
+                                    {test_probe, Device::cpu, "a=b", {.run = write<0>}}};
+  REQUIRE(refused_variants().size() == std::size(refused));
+  for (size_t i = 0; i < std::size(refused); ++i) {
+    CHECK(&refused_variants()[i].variant == &refused[i]);
+    for (const VariantBase* v = test_probe.variants(); v; v = v->next) CHECK(v != &refused[i]);
+  }
 }
 
 TEST_CASE("the simple rung of a ladder is the last one") {
