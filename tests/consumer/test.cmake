@@ -42,6 +42,17 @@ endfunction()
 file(REMOVE_RECURSE ${work})
 run(${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
 
+# An empty or relative element of a search path for libraries is the current folder, whose files would run as code.
+find_program(readelf readelf)
+if(readelf)
+  file(GLOB built ${build}/*.so* ${build}/bench/halfstep-bench ${build}/tests/test_* ${build}/tests/*.so ${work}/prefix/bin/*)
+  execute_process(COMMAND ${readelf} -d ${built} OUTPUT_VARIABLE output ERROR_QUIET)  # some are folders
+  string(REGEX MATCH "R(UN)?PATH\\)[^\n]*path: \\[([^\n]*:)?[^/$][^\n]*" wrong "${output}")
+  if(wrong OR NOT output MATCHES "RUNPATH")
+    message(FATAL_ERROR "libraries are looked for in the current folder: ${wrong}")
+  endif()
+endif()
+
 # Every header that the book's chapters name, so that a program can have every technique.
 file(READ ${top}/docs/README.md text)
 string(REGEX MATCHALL "`(engine|models|data)/[a-z_/]+\\.h`" named "${text}")
