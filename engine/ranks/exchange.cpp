@@ -39,7 +39,7 @@ struct Exchange::Sum {
   std::vector<float*> arrays;
   size_t count = 0;
   int tag = 0;
-  bool narrow = false, posted = false;
+  bool is_exact = false, narrow = false, posted = false;
   size_t round = 0;
   int64_t bytes_sent = 0;
   struct Pending {
@@ -56,7 +56,7 @@ struct Exchange::Sum {
 
   // Buffers for what is received, kept from step to step.
   void prepare(const ExchangeOptions& options) {
-    narrow = options.wire == Wire::bf16;
+    narrow = options.wire == Wire::bf16 && !is_exact;
     posted = false;
     round = 0;
     bytes_sent = 0;
@@ -270,6 +270,7 @@ void Exchange::begin(const ReducePlan* plan, std::vector<float*> arrays, size_t 
     }
     Sum& sum = *sums_[started_++];
     sum.plan = plan;
+    sum.is_exact = plan == &one_each_;
     sum.arrays = std::move(arrays);
     sum.count = count;
     sum.name = name;

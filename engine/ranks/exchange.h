@@ -30,13 +30,13 @@
 
 namespace hs {
 
-enum class Wire : uint8_t { f32, bf16 };  // the type in which floats are sent
+enum class Wire : uint8_t { f32, bf16 };  // the type in which the floats of start() are sent
 
 // How ranks exchange sums.
 struct ExchangeOptions {
   double timeout = 60;  // seconds
-  // bf16: sums are rounded where they cross from rank to rank, so half the bytes are sent, and the result depends on
-  // the number of ranks. (Both sides round both operands: every rank still has the same result.)
+  // bf16: the sums of start() are rounded where they cross from rank to rank, so half the bytes are sent, and the
+  // result depends on the number of ranks. (Both sides round both operands: every rank still has the same result.)
   Wire wire = Wire::f32;
   // Sums of at least this many bytes are halved (ReducePlan::halving) if they can be. Every rank must have the same
   // number, which changes the time and not the bits. On four ranks halving is quicker from 4 alpha / (beta + 2.5 gamma)

@@ -248,11 +248,11 @@ TEST_CASE("over MPI the sum is the tree's, and MPI's own all-reduce is not") {
   exchange.close();
 }
 
-TEST_CASE("texts and values of each rank reach every rank") {
+TEST_CASE("texts and values of each rank reach every rank, exactly, whatever type gradients are sent in") {
   constexpr int ranks = 3;
   Loopback hub(ranks);
   on_ranks(ranks, [&](int rank) {
-    Exchange exchange([&] { return hub.open(rank); }, {});
+    Exchange exchange([&] { return hub.open(rank); }, {.wire = Wire::bf16});
     CHECK(exchange.rank() == rank);
     CHECK(exchange.size() == ranks);
     const auto text = [](int of) { return std::string(static_cast<size_t>(of * 1000), static_cast<char>('a' + of)); };
