@@ -59,24 +59,51 @@ template <class... Args>
 }
 
 // Refuses what the parser would take but the format has not: a name that is given twice, and nesting, before memory is
-// allocated for it.
-Json parse_header(const std::string& file, const std::string& text) {
-  std::set<std::string> names[3];
-  size_t numbers = 0;  // in the current list
-  const auto check_event = [&](int depth, Json::parse_event_t event, const Json& value) {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth > 2) refuse(file, "the header has a list or an object inside of a tensor's members");
-    if (opens) names[depth].clear(), numbers = 0;
-    if (event == Json::parse_event_t::value && depth > 2 && ++numbers > max_rank) {
-      refuse(file, "a list of the header has more than {} members", max_rank);
-    }
-    if (event == Json::parse_event_t::key && !names[depth - 1].insert(value.get<std::string>()).second) {
-      refuse(file, "{} is given twice", printable_text(value.get<std::string>()));
-    }
+// allocated for it. (A callback of Json::parse() would see the same, but then the parser scans all tensors after each.)
+class HeaderCheck : public nlohmann::json_sax<Json> {
+ public:
+  explicit HeaderCheck(const std::string& file) : file_(file) {}
+
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t) override { return value(); }
+  bool number_unsigned(number_unsigned_t) override { return value(); }
+  bool number_float(number_float_t, const string_t&) override { return value(); }
+  bool string(string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
+  bool start_object(size_t) override { return begin(); }
+  bool start_array(size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& name) override {
+    if (!names_[depth_ - 1].insert(name).second) refuse(file_, "{} is given twice", printable_text(name));
     return true;
-  };
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool begin() {
+    if (depth_ > 2) refuse(file_, "the header has a list or an object inside of a tensor's members");
+    names_[depth_++].clear();
+    numbers_ = 0;
+    return true;
+  }
+  bool end() { return depth_-- > 0; }
+  bool value() {
+    if (depth_ > 2 && ++numbers_ > max_rank) refuse(file_, "a list of the header has more than {} members", max_rank);
+    return true;
+  }
+
+  const std::string& file_;
+  std::set<std::string> names_[3];  // so far, in each open object
+  size_t depth_ = 0, numbers_ = 0;  // in the current list
+};
+
+Json parse_header(const std::string& file, const std::string& text) {
+  HeaderCheck check(file);
+  Json::sax_parse(text, &check);
   try {
-    return Json::parse(text, check_event);
+    return Json::parse(text);
   } catch (const Json::parse_error& error) {
     refuse(file, "the header is not JSON, at byte {}", error.byte);
   } catch (const Json::out_of_range&) {
