@@ -10,6 +10,7 @@
 #include "engine/parallel.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +18,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +28,7 @@
 
 #include "engine/check.h"
 #include "engine/cpu_features.h"
+#include "engine/memory_limit.h"
 
 namespace hs {
 namespace {
@@ -170,30 +173,51 @@ int cores() {
   return count;
 }
 
-// A group's limit holds for those within it, too. In a container the path may be that outside of it, where nothing is.
-double cpu_quota(const char* root) {
-  double least = 0;
-  std::ifstream groups(std::filesystem::path(root) / "proc/self/cgroup");
+namespace {
+
+// Calls `read` with the folder of each control group that this process is in, and whether it is of version 2. A group's
+// limit holds for those within it, too. In a container the path may be that outside of it, where nothing is.
+void for_each_group(const std::filesystem::path& root, const std::string& controller,
+                    const std::function<void(const std::filesystem::path& at, bool is_v2)>& read) {
+  std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = std::string(",").append(line, first + 1, second - first - 1).append(",");
     const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find(",cpu,") == std::string::npos) continue;
-    const std::filesystem::path top = std::filesystem::path(root) / (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/cpu");
+    if (!is_v2 && controllers.find("," + controller + ",") == std::string::npos) continue;
+    const std::filesystem::path top = root / "sys/fs/cgroup" / (is_v2 ? "" : controller);
     for (std::filesystem::path group = line.substr(second + 1);; group = group.parent_path()) {
-      const std::filesystem::path at = top / group.relative_path();
-      double quota = 0, period = 0;  // a quota of "max" is not read, one of -1 is none
-      if (is_v2) {
-        std::ifstream(at / "cpu.max") >> quota >> period;
-      } else {
-        std::ifstream(at / "cpu.cfs_quota_us") >> quota;
-        std::ifstream(at / "cpu.cfs_period_us") >> period;
-      }
-      if (quota > 0 && period > 0) least = least > 0 ? std::min(least, quota / period) : quota / period;
+      read(top / group.relative_path(), is_v2);
       if (!group.has_relative_path()) break;
     }
   }
+}
+
+}  // namespace
+
+double cpu_quota(const char* root) {
+  double least = 0;
+  for_each_group(root, "cpu", [&](const std::filesystem::path& at, bool is_v2) {
+    double quota = 0, period = 0;  // a quota of "max" is not read, one of -1 is none
+    if (is_v2) {
+      std::ifstream(at / "cpu.max") >> quota >> period;
+    } else {
+      std::ifstream(at / "cpu.cfs_quota_us") >> quota;
+      std::ifstream(at / "cpu.cfs_period_us") >> period;
+    }
+    if (quota > 0 && period > 0) least = least > 0 ? std::min(least, quota / period) : quota / period;
+  });
+  return least;
+}
+
+int64_t memory_limit(const char* root) {
+  int64_t least = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  for_each_group(root, "memory", [&](const std::filesystem::path& at, bool is_v2) {
+    int64_t limit = 0;  // "max" is not read, none is a huge number in version 1
+    std::ifstream(at / (is_v2 ? "memory.max" : "memory.limit_in_bytes")) >> limit;
+    if (limit > 0) least = std::min(least, limit);
+  });
   return least;
 }
 

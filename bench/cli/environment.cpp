@@ -16,6 +16,7 @@
 #include "commit.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
+#include "engine/memory_limit.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::cli {
@@ -97,6 +98,13 @@ std::string device_names() {
 int64_t resident_bytes() { return status_bytes("VmRSS"); }
 int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
 
+void make_temporary(TemporaryPath& folder) {
+  const char* given = std::getenv("TMPDIR");
+  const std::filesystem::path in = given != nullptr && *given != '\0' ? given : "/tmp";
+  if (folder.make_folder(in, 0700)) return;
+  fail(ExitCode::io, "{}: no temporary folder can be made in it: {}; set TMPDIR", printable(in), std::strerror(errno));
+}
+
 std::string sha256_of(std::string_view bytes) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
@@ -107,7 +115,6 @@ std::string sha256_of(std::string_view bytes) {
 }
 
 Json environment(Device device) {
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   double load = NAN;  // over the last minute: on a busy machine, threads that synchronise are many times slower
   getloadavg(&load, 1);
   const std::string& isa_cap = cpu_features().cap;
@@ -124,7 +131,7 @@ Json environment(Device device) {
       {"cpu_features", features},
       {"isa_cap", isa_cap.empty() ? Json() : Json(isa_cap)},
       {"load_average", finite_or_null(load)},
-      {"memory_bytes", memory},
+      {"memory_bytes", memory_limit()},
       {"os", operating_system()},
       {"compiler", build_info.compiler},
       {"flags", build_info.flags},

@@ -3,6 +3,7 @@
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"
+#include "engine/files/output_file.h"
 
 namespace hs::bench::cli {
 
@@ -29,6 +30,9 @@ std::string device_names();  // "cpu" or "cpu, cuda"
 // Resident memory of this process, current and peak; 0 if /proc does not provide it.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
+
+// Makes a folder for this process alone in $TMPDIR, or /tmp. Throws Error (io).
+void make_temporary(TemporaryPath& folder);
 
 // In hexadecimal, as records name the contents of a file.
 std::string sha256_of(std::string_view bytes);

@@ -106,11 +106,6 @@ std::string first_error(const std::string& said, const std::string& source, cons
   return line;
 }
 
-void make_temporary(TemporaryPath& folder) {
-  if (folder.make_folder(std::filesystem::temp_directory_path(), 0700)) return;
-  fail(ExitCode::io, "no temporary folder can be made: {}; set TMPDIR", std::strerror(errno));
-}
-
 // By $CXX, which may have arguments, or the first compiler that there is; $LDLIBS comes last, as in make.
 void compile(const std::string& source, const std::string& output, bool is_cuda) {
   const bool with_nvcc = is_cuda && *build_info.nvcc;
@@ -178,7 +173,7 @@ Plugin load_plugin(const std::string& path, const std::string& given) {
   return plugins.emplace_back(std::move(plugin));
 }
 
-void build_plugin(const std::string& source, const std::string& output) {
+void build_plugin(const std::string& source, OutputFile& out) {
   const InputFile readable(source);
   const std::string ending = std::filesystem::path(source).extension(), shown = printable_text(source);
   const bool is_cuda = ending == ".cu";
@@ -186,7 +181,6 @@ void build_plugin(const std::string& source, const std::string& output) {
   if (is_cuda && !*build_info.nvcc && !*build_info.emulator) {
     fail(ExitCode::usage, "{}: this build has no CUDA; one with -D HALFSTEP_CUDA=ON or EMULATED compiles it", shown);
   }
-  OutputFile out(output);
   TemporaryPath folder;
   make_temporary(folder);
   const std::string made = folder.path() / "plugin.so";
@@ -201,7 +195,8 @@ std::string built_plugin(const std::string& file, TemporaryPath& folder) {
   if (path.extension() != ".cpp" && path.extension() != ".cu") return file;
   make_temporary(folder);
   const std::string built = folder.path() / path.stem().concat(".so");
-  build_plugin(file, built);
+  OutputFile out(built);
+  build_plugin(file, out);
   return built;
 }
 

@@ -25,10 +25,10 @@ struct Plugin {
 Plugin load_plugin(const std::string& path, const std::string& shown);
 const std::vector<Plugin>& loaded_plugins();  // in order of loading
 
-// Compiles one .cpp or .cu file into `output`, for the machine that it runs on. Throws Error: usage (with the
+// Compiles one .cpp or .cu file into `out`, for the machine that it runs on. Throws Error: usage (with the
 // compiler's first error and its line, or with what to install), io (a file, or the headers, cannot be read or
 // written).
-void build_plugin(const std::string& source, const std::string& output);
+void build_plugin(const std::string& source, OutputFile& out);
 
 // The file, or, if it is a source, what is built of it in a folder that this makes.
 std::string built_plugin(const std::string& file, TemporaryPath& folder);

@@ -138,7 +138,8 @@ class KernelBuildCommand : public cli::Command {
     const std::string output =
         output_.empty() ? std::filesystem::path(source).replace_extension(".so").string() : output_;
     const auto start = Clock::now();
-    cli::build_plugin(source, output);
+    OutputFile out(output, "--output");
+    cli::build_plugin(source, out);
     cli::write_stdout(fmt::format("{}: built in {:.1f} s\n", output, seconds_since(start)));
   }
 };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "bench/cli/environment.h"
 #include "data/formats/image_folder.h"
 #include "data/open_dataset.h"
 #include "engine/files/output_file.h"
@@ -14,7 +15,7 @@ namespace hs::bench::measure {
 // In $TMPDIR or /tmp.
 class WorkFolder {
  public:
-  WorkFolder();  // throws Error (io)
+  WorkFolder() { cli::make_temporary(temporary_); }
 
   const std::filesystem::path& path() const { return temporary_.path(); }
 

@@ -1,18 +1,17 @@
 #include "data/io/mapped_file.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "engine/check.h"
+#include "engine/memory_limit.h"
 
 namespace hs {
 
 MappedFile::MappedFile(const std::filesystem::path& path, uint64_t map_limit) : file_(path) {
-  const auto pages = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) / 4;
-  if (map_limit == 0) map_limit = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (map_limit == 0) map_limit = static_cast<uint64_t>(memory_limit() / 4);
   if (size() == 0 || size() > map_limit) return;
   void* address = ::mmap(nullptr, size(), PROT_READ, MAP_SHARED, file_.descriptor(), 0);
   if (address == MAP_FAILED) fail(ExitCode::io, "{}: cannot be mapped: {}", name(), std::strerror(errno));

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/memory_limit.h"
 #include "engine/parallel.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
@@ -43,6 +44,15 @@ TEST_CASE("a quota of CPU time counts as so many cores: the least of the groups 
   write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
   CHECK(cpu_quota(root.path.c_str()) == 4);
   CHECK(cores() >= 1);
+  const int64_t whole = memory_limit(root.path.c_str());
+  write("proc/self/cgroup", "4:memory:/a\n0::/a/b\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  CHECK(memory_limit(root.path.c_str()) == whole);
+  write("sys/fs/cgroup/a/memory.max", "8192\n");
+  CHECK(memory_limit(root.path.c_str()) == 8192);
+  write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "4096\n");
+  CHECK(memory_limit(root.path.c_str()) == 4096);
 }
 
 TEST_CASE("every piece runs once, for any number of pieces and threads") {
