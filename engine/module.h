@@ -25,7 +25,7 @@ enum class InputKind : bool { images, tokens };
 
 struct LateGradients;
 
-// Neither copyable nor movable: parameters() returns pointers to members.
+// Neither copyable nor movable: parameters() returns pointers to members. Kept in a std::deque, not in a std::vector.
 class Module : NonCopyable {
  public:
   virtual ~Module() = default;

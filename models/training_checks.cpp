@@ -9,6 +9,10 @@
 #include "models/layers.h"
 #include "models/training_run.h"
 
+#if __FINITE_MATH_ONLY__
+#error "the search for NaN needs IEEE arithmetic: leave out -ffast-math and -ffinite-math-only"
+#endif
+
 namespace hs {
 namespace {
 
