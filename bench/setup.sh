@@ -13,6 +13,17 @@ build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev nlohmann-json3-de
 say() { printf 'halfstep: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+build_minutes() { echo $((8 / $(nproc) + 1)); }
+
+# Asked for help before anything is built: says what the script does, and ends. Help of the program itself needs the program.
+help_before_build() {
+  [[ " $* " =~ \ (--help|-h|help)\  ]] && [ ! -x "$top/build/release/bench/halfstep-bench" ] || return 0
+  sed -n '2,/^[^#]/s/^# \?//p' "$0"
+  echo "Nothing is built yet: the first build takes roughly $(build_minutes) minutes, and then --help lists what there is.
+./bench/run ready says whether this machine can build; docs/README.md and docs/command_line.md are the pages to read."
+  exit
+}
+
 # Sets `as_root` to what apt-get is called through, or fails where this user may not. Asks for a password on a terminal alone, and
 # only before the first configure.
 become_root() {
