@@ -24,6 +24,7 @@ int32_t draw(std::vector<float> logits, const GenerateOptions& options, double u
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](int32_t symbol) { return logits[static_cast<size_t>(symbol)]; };
   std::ranges::stable_sort(order, std::greater(), logit);
+  if (options.temperature == 0) return order[0];
   if (options.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
   std::vector<double> sums;  // of the probabilities up to each symbol, not yet divided by all of them
   for (const int32_t symbol : order) {
@@ -45,7 +46,7 @@ void generate(StagedModel& model, const ModelDescription& description, const std
   check(model.input_kind() == InputKind::tokens, "generate: the model {} reads images, expected one of a text",
         description.model);
   check(!prompt.empty(), "generate: the prompt is empty, expected a symbol or more");
-  check(options.temperature > 0, "generate: a temperature of {}, expected more than 0", options.temperature);
+  check(options.temperature >= 0, "generate: a temperature of {}, expected 0 or more", options.temperature);
   const std::string& vocabulary = description.vocabulary;
   std::vector<int32_t> symbols;
   for (const char byte : prompt) {

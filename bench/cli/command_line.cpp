@@ -1,6 +1,8 @@
 #include "bench/cli/command_line.h"
 
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <array>
 #include <iterator>
@@ -45,7 +47,14 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
      " --save-model --save --resume --json --html --live --dry-run --quiet | --csv --md --allow-dirty --save-every "
      "--keep --save-adapters --tensorboard --trace --trace-steps "}};
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
-constexpr size_t help_column = 28, help_width = 120;
+constexpr size_t help_column = 28;
+
+// Of a terminal that says how wide it is.
+size_t help_width() {
+  winsize size{};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::clamp<size_t>(size.ws_col, 60, 120) : 120;
+}
 
 std::string without_dashes(std::string_view word) {
   return std::string(word.substr(std::min(word.find_first_not_of('-'), word.size())));
@@ -57,9 +66,10 @@ bool is_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'
 std::string help_line(const std::string& what, const std::string& text) {
   std::string lines = fmt::format("  {:<{}}", what, help_column - 3);
   size_t column = lines.size();
+  const size_t width = help_width();
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
-    if (column + 1 + end - at > help_width) {
+    if (column + 1 + end - at > width) {
       lines += "\n" + std::string(help_column - 1, ' ');
       column = help_column - 1;
     }
@@ -312,6 +322,11 @@ Flags& Flags::writes() {
   return unrecorded();
 }
 
+Flags& Flags::runs_code() {
+  flags_.back().runs_code = true;
+  return *this;
+}
+
 Flags& Flags::alone(const std::string& word) {
   flags_.back().alone = word;
   return *this;
@@ -325,7 +340,9 @@ Flags& Flags::continues(std::function<Json(const std::string& value)> saved) {
 Json Flags::settings(bool that_write) const {
   Json given = Json::object();
   for (const Flag& flag : flags_) {
-    if (!flag.words.empty() && !flag.type.empty() && flag.writes == that_write) given[flag.name] = flag.words;
+    if (flag.words.empty() || flag.type.empty() || flag.writes != that_write) continue;
+    const bool is_path = flag.type == "FILE" || flag.name == "--data";
+    given[flag.name] = is_path && !that_write ? mapped(flag.words, lasting_name) : flag.words;
   }
   return given;
 }
@@ -412,8 +429,10 @@ void Flags::read_recipe() {
       fail(ExitCode::usage, "{}: {}: no flag of {} that takes a value{}", path, printable_text(key), command_,
            meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
     }
-    if (flag->writes)
-      fail(ExitCode::usage, "{}: {}: a recipe names nothing to write; give --{} on the command line", path, key, key);
+    if (flag->writes || flag->runs_code) {
+      fail(ExitCode::usage, "{}: {}: a recipe {}; give --{} on the command line", path, key,
+           flag->writes ? "names nothing to write" : "runs no code of its own", key);
+    }
     if (!flag->words.empty()) continue;
     const bool is_number = flag->type == "N" || flag->type == "X";  // or the word auto
     const auto add = [&, &key = key](const Json& word) {
@@ -437,6 +456,11 @@ void Flags::read_saved() {
     const Json saved = by.saved(by.words.back());
     for (Flag& flag : flags_) {
       if (!flag.words.empty() || flag.writes || !saved.contains(flag.name)) continue;
+      if (flag.runs_code) {
+        fail(ExitCode::usage,
+             "{} {}: its run had code of its own, which is run only if it is named here; give{} as well", by.name,
+             printable_text(by.words.back()), words_of({{flag.name, saved[flag.name]}}));
+      }
       for (const Json& word : saved[flag.name]) {
         if (word.is_string()) flag.words.push_back(word.get<std::string>());
       }

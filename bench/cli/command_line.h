@@ -55,7 +55,8 @@ class Flags : NonCopyable {
   // Both after model(): a record has null for a model without blocks, or, of windows of a text, without a context.
   Flags& blocks(int64_t& value, const std::string& model);
   Flags& context(int64_t& value, const std::string& model);
-  Flags& data(DataChoice& choice);  // --data, --size and --test-split
+  Flags& model_file(std::string& path);  // --model FILE, which is none of a run's states
+  Flags& data(DataChoice& choice);       // --data, --size and --test-split
   Flags& size(std::optional<ImageShape>& value);
   Flags& train(int64_t& samples);  // where the default is automatic_samples, also the word auto
   Flags& test(int64_t& samples);
@@ -85,6 +86,9 @@ class Flags : NonCopyable {
 
   // The flag that was declared last names something to write, which only the command line does, and no record.
   Flags& writes();
+  // The flag that was declared last names code that is run. Only the command line does: recipes, records and states
+  // come from other people.
+  Flags& runs_code();
   // What the flag that was declared last means where no value follows it.
   Flags& alone(const std::string& word);
   // What `saved` makes of the last declared flag's value: an object of flags and their words, as settings() returned
@@ -99,7 +103,8 @@ class Flags : NonCopyable {
 
   bool given(std::string_view flag) const;
   bool has(std::string_view flag) const;
-  // The flags that are given, with their words: those that name something to write, or all others.
+  // The flags that are given, with their words: those that name something to write, or all others. A path among the
+  // others is one that names the same file wherever the program is started.
   Json settings(bool that_write = false) const;
 
   // Sets the variables from the words of the command line that follow the command. Throws Error (usage).
@@ -118,7 +123,7 @@ class Flags : NonCopyable {
     bool repeatable;
     std::string member;                   // its name in records
     std::vector<std::string> words = {};  // that are given
-    bool writes = false;
+    bool writes = false, runs_code = false;
     std::string alone = {};
     std::function<Json(const std::string& value)> saved = {};
   };

@@ -2,8 +2,11 @@
 #include <fmt/ranges.h>
 
 #include "bench/cli/command_line.h"
+#include "bench/cli/environment.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 #include "models/models.h"
+#include "models/run_folder.h"
 
 namespace hs::bench::cli {
 namespace {
@@ -29,6 +32,21 @@ const char* name(CacheMode mode) {
 }
 
 Flags& Flags::model(std::string& value) { return choice("--model", value, model_names(), "Model"); }
+
+Flags& Flags::model_file(std::string& path) {
+  const auto read = [&path](const std::string& word) {
+    const std::filesystem::path given = path = word;
+    const bool is_state = given.filename().native().starts_with("state-");
+    const std::filesystem::path folder = !is_state                 ? given
+                                         : given.has_parent_path() ? given.parent_path()
+                                                                   : std::filesystem::path(".");
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored) || !may_have_states(folder)) return;
+    fail(ExitCode::usage, "--model {}: is the state of a run; {} train --resume {} --save-model FILE writes its model",
+         printable_text(word), program_name, quoted(folder));
+  };
+  return text("--model", read, "", "FILE", "Model that train --save-model wrote");
+}
 
 Flags& Flags::context(int64_t& value, const std::string& model) {
   integer("--context", value, 1, largest_context,
@@ -136,6 +154,7 @@ Flags& Flags::kernels(std::vector<std::string>& assignments) {
 Flags& Flags::plugins(std::vector<std::string>& files) {
   return list("--plugin", files, "FILE",
               "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable")
+      .runs_code()
       .unrecorded();
 }
 

@@ -61,13 +61,6 @@ void split(TrainingData& data) {
                      held, info.count, fraction));
 }
 
-// As it is wherever the program is started.
-std::string lasting_name(const std::string& name, const FoundDataset& found) {
-  if (name.empty()) return found.format == DataFormat::generated ? "synthetic" : "mnist";
-  std::error_code ignored;
-  return found.is_named ? name : std::filesystem::weakly_canonical(name, ignored).string();
-}
-
 std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
   if (found.format != DataFormat::generated) {
     return fmt::format("mnist from {}: {} training and {} test images", printable(found.train), train.count,
@@ -127,6 +120,13 @@ std::optional<ImageShape> parse_size(const std::string& text) {
        max_image_side);
 }
 
+std::string lasting_name(const std::string& name_or_path) {
+  if (std::ranges::find(dataset_names(), name_or_path) != dataset_names().end()) return name_or_path;
+  std::error_code error;
+  const std::string path = std::filesystem::weakly_canonical(std::filesystem::absolute(name_or_path, error), error);
+  return error ? name_or_path : path;
+}
+
 std::string size_text(const DataChoice& choice) {
   return choice.size ? fmt::format("{}x{}", choice.size->rows, choice.size->columns) : "";
 }
@@ -144,8 +144,8 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   TrainingData data;
   data.choice = choice;
-  data.choice.name = lasting_name(choice.name, found);
   data.synthetic = found.format == DataFormat::generated;
+  data.choice.name = !is_headline ? lasting_name(choice.name) : data.synthetic ? "synthetic" : "mnist";
   // Of these the first samples are the same however many are opened, and the others take time.
   const bool takes_some = is_headline || data.synthetic;
   data.train = open_dataset(found, Part::train, takes_some ? train.samples : 0);

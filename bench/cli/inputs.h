@@ -47,6 +47,8 @@ struct DataChoice {
 // "32x48": rows and columns; empty: as the files have it. Throws Error (usage).
 std::optional<ImageShape> parse_size(const std::string& text);
 std::string size_text(const DataChoice& choice);
+// The name of a known data set, or the path that names the same wherever the program is started.
+std::string lasting_name(const std::string& name_or_path);
 
 // A data set, in memory or read from its files.
 struct TrainingData {

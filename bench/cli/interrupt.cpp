@@ -33,10 +33,12 @@ struct Signal {
   const char* name;
   ExitCode code;
 };
-constexpr Signal signals[] = {{SIGINT, "SIGINT", ExitCode::interrupted}, {SIGTERM, "SIGTERM", ExitCode::terminated},
-                              {SIGHUP, "SIGHUP", ExitCode::hung_up},     {SIGSEGV, "SIGSEGV", ExitCode::internal},
-                              {SIGBUS, "SIGBUS", ExitCode::internal},    {SIGFPE, "SIGFPE", ExitCode::internal},
-                              {SIGILL, "SIGILL", ExitCode::internal},    {SIGABRT, "SIGABRT", ExitCode::internal}};
+constexpr Signal signals[] = {{SIGINT, "SIGINT", ExitCode::interrupted},  {SIGTERM, "SIGTERM", ExitCode::terminated},
+                              {SIGHUP, "SIGHUP", ExitCode::hung_up},      {SIGUSR1, "SIGUSR1", ExitCode::terminated},
+                              {SIGUSR2, "SIGUSR2", ExitCode::terminated}, {SIGXCPU, "SIGXCPU", ExitCode::terminated},
+                              {SIGSEGV, "SIGSEGV", ExitCode::internal},   {SIGBUS, "SIGBUS", ExitCode::internal},
+                              {SIGFPE, "SIGFPE", ExitCode::internal},     {SIGILL, "SIGILL", ExitCode::internal},
+                              {SIGABRT, "SIGABRT", ExitCode::internal}};
 
 const Signal& row_of(int number) { return *std::ranges::find(signals, number, &Signal::number); }
 
@@ -57,6 +59,7 @@ const Signal& row_of(int number) { return *std::ranges::find(signals, number, &S
   line[size++] = '\n';
   pollfd error = {STDERR_FILENO, POLLOUT, 0};  // a full pipe must not block the exit
   if (::poll(&error, 1, 500) == 1) write_all(STDERR_FILENO, {line.data(), size});
+  remove_temporary_paths();  // one that another thread was just creating
   ::_exit(static_cast<int>(code));
 }
 
@@ -67,7 +70,10 @@ const Signal& row_of(int number) { return *std::ranges::find(signals, number, &S
 
 void on_stop(int number) {
   int none = 0;
-  if (!caught.compare_exchange_strong(none, number)) stop_now();
+  if (!caught.compare_exchange_strong(none, number)) {
+    if (number == SIGXCPU && none == number) return;  // comes again each second
+    stop_now();
+  }
   ::alarm(time_to_ask);
 }
 
@@ -115,7 +121,7 @@ void watch_signals() {
 }
 
 void check_limits() {
-  constexpr rlim_t least_stack = rlim_t{256} << 10, least_files = 16;
+  constexpr rlim_t least_stack = rlim_t{2} << 20, least_files = 16;  // blocks of a product take 0.9 MiB of a stack
   rlimit limit = {};
   if (::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < least_stack) {
     fail(ExitCode::out_of_memory, "the stack is limited to {} KiB, expected {} or more; raise it with `ulimit -s`",

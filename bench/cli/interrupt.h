@@ -1,7 +1,8 @@
-// Signals. SIGINT, SIGTERM and SIGHUP request a stop, and commands poll for one between steps. If none polls within a
-// second, or a second signal arrives, the handler terminates the program: it removes temporary files and folders and
-// reports this in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) terminates at once,
-// with exit code 70 and the name of the running op; in sanitizer builds the sanitizer handles it.
+// Signals. SIGINT, SIGTERM, SIGHUP, and what batch systems send before they kill (SIGUSR1, SIGUSR2, SIGXCPU) request a
+// stop, and commands poll for one between steps. If none polls within a second, or a second signal arrives, the handler
+// terminates the program: it removes temporary files and folders and reports this in one line. A signal that means a
+// bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) terminates at once, with exit code 70 and the name of the running op;
+// in sanitizer builds the sanitizer handles it.
 #pragma once
 
 #include <string>

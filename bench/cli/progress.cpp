@@ -15,7 +15,7 @@
 namespace hs::bench::cli {
 namespace {
 
-constexpr auto redraw_interval = std::chrono::milliseconds(100);
+constexpr auto redraw_interval = std::chrono::milliseconds(100), log_interval = std::chrono::milliseconds(60'000);
 constexpr int bar_width = 20;
 
 bool stderr_is_terminal() {
@@ -27,7 +27,9 @@ bool stderr_is_terminal() {
 
 RedrawnLine::RedrawnLine(bool quiet) : quiet_(quiet), terminal_(stderr_is_terminal()) {}
 
-bool RedrawnLine::is_due() const { return !quiet_ && terminal_ && Clock::now() - drawn_ >= redraw_interval; }
+bool RedrawnLine::is_due() const {
+  return !quiet_ && Clock::now() - drawn_ >= (terminal_ ? redraw_interval : log_interval);
+}
 
 size_t RedrawnLine::columns() const {
   winsize size{};
@@ -36,6 +38,7 @@ size_t RedrawnLine::columns() const {
 
 void RedrawnLine::draw(std::string line) {
   drawn_ = Clock::now();
+  if (!terminal_) return write_stderr(line + "\n");
   // A line that wraps cannot be redrawn: \r returns to the start of its last row.
   line.resize(std::min(line.size(), columns() - 1));
   write_all(STDERR_FILENO, "\r" + line + "\033[K");
@@ -49,6 +52,7 @@ void RedrawnLine::erase() {
 
 void RedrawnLine::print(const std::string& line) {
   if (quiet_) return;
+  if (!terminal_) drawn_ = Clock::now();
   erase();
   write_stderr(line);
 }

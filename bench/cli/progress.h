@@ -1,4 +1,5 @@
-// Progress of training, on stderr: one line per epoch and, on a terminal, a line below them that is redrawn in place.
+// Progress of training, on stderr: one line per epoch and, on a terminal, a line below them that is redrawn in place;
+// elsewhere a line a minute if no other one has come.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace hs::bench::cli {
 
-// A line of stderr, redrawn in place on a terminal at most ten times a second. Writes nothing if quiet.
+// A line of stderr, redrawn in place on a terminal at most ten times a second, elsewhere printed once a minute. Writes
+// nothing if quiet.
 class RedrawnLine : NonCopyable {
  public:
   explicit RedrawnLine(bool quiet);
@@ -23,7 +25,7 @@ class RedrawnLine : NonCopyable {
   void erase();
 
   const bool quiet_, terminal_;
-  Clock::time_point drawn_{};  // when the line was last drawn
+  Clock::time_point drawn_ = terminal_ ? Clock::time_point{} : Clock::now();  // when the line was last drawn
   bool visible_ = false;
 };
 

@@ -31,7 +31,7 @@ class ExportCommand : public cli::Command {
          "export --model digits.safetensors --npy digits       # then: numpy.load(\"digits/linear.bias.npy\")",
          "export --model base.safetensors --adapters play-adapters --safetensors play.safetensors"},
         "docs/model_files.md says how other programs open the files, docs/techniques/lora.md explains adapters.");
-    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
+    flags.model_file(model_);
     flags.text("--adapters", adapters_, "DIR", "Adapters of that model, which train --save-adapters wrote");
     flags.text("--onnx", onnx_, "FILE", "Write the model as ONNX, - for stdout");
     flags.text("--npy", npy_, "DIR", "Folder to make, with a NumPy file for each tensor");

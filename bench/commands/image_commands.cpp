@@ -160,7 +160,7 @@ class PredictCommand : public ImageModelCommand {
         "Prints the most probable classes of each image, on a terminal below the image as the model gets it: grey or\n"
         "coloured and resized, which the line below the picture says. Models of digits expect light strokes on black:\n"
         "--invert is for ink on paper. docs/model_files.md describes the files.");
-    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
+    flags.model_file(model_);
     flags.words("IMAGE", images_, 0, 1000,
                 "PNG, JPEG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
     flags.on_off("--test", test_, "Images of the test part of the model's data, or of --data, instead of files");
@@ -372,7 +372,7 @@ class EvaluateCommand : public ImageModelCommand {
         {"evaluate --model digits.safetensors",
          "evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes"},
         "The worst mistakes are the wrong answers that the model was most certain of.");
-    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
+    flags.model_file(model_);
     flags.data(data_);
     flags.test(test_);
     flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");

@@ -165,6 +165,7 @@ class ImproveCommand : public RecordingCommand {
     if (!file.is_wanted()) return;
     Json recipe = Json::object();
     for (const auto& [flag, words] : settings.items()) {
+      if (flag == "--plugin") continue;  // recipes run no code; `train` asks for it
       recipe[flag.substr(2)] = words.size() == 1 ? words[0] : words;
     }
     file.write(to_text(recipe));

@@ -58,7 +58,7 @@ class ReportCommand : public RecordingCommand {
   void write_readme() const {
     const std::vector<Json> records = mapped(paths_, report::read_record);
     const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
-    OutputFile file(readme_, "--readme");
+    OutputFile file(readme_);  // without a label: it is read, and written anew
     file.write(page);
     file.keep();
   }

@@ -243,11 +243,11 @@ docs/benchmarks.md says what is measured and how.)");
   }
 
   // One for each run, so that a folder that cannot be written fails before training.
-  std::deque<measure::EventFile> open_event_files() const {
+  std::deque<measure::EventFile> open_event_files(bool continues) const {
     std::deque<measure::EventFile> files;
     for (int64_t run = 1; run <= repeat_ && !tensorboard_.empty(); ++run) {
       const std::filesystem::path folder = tensorboard_;
-      files.emplace_back(repeat_ == 1 ? folder : folder / fmt::format("run-{}", run));
+      files.emplace_back(repeat_ == 1 ? folder : folder / fmt::format("run-{}", run), continues);
     }
     return files;
   }
@@ -303,7 +303,7 @@ docs/benchmarks.md says what is measured and how.)");
           last_point = progress.seconds;
         }
         if (live_ && live_->is_due()) publish(record, row, course.so_far(), progress);
-        if (saving_.is_on()) return;  // which ends training with a state
+        if (hooks.is_interrupted) return;  // training ends, and what it has is saved
         cli::check_signals(
             fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
       };
@@ -314,7 +314,7 @@ docs/benchmarks.md says what is measured and how.)");
               {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
         if (result.evaluation_seconds > 0)
           draw({{"test/loss", result.test.loss}, {"test/accuracy", result.test.accuracy}});
-        if (saving_.is_on()) return;
+        if (hooks.is_interrupted) return;
         cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
       };
       hooks.on_validation = [&](const Validation& v) {
@@ -323,7 +323,7 @@ docs/benchmarks.md says what is measured and how.)");
                                        experiment_.held_out > 0 ? "validation" : "test", v.step, v.epoch,
                                        v.result.accuracy * 100, v.result.loss));
       };
-      if (ranks_.is_on()) {
+      if (ranks_.is_on() || (wants_model && run == repeat_)) {
         cli::allow_to_finish();
         hooks.is_interrupted = cli::stop_requested;
       }
@@ -352,14 +352,28 @@ docs/benchmarks.md says what is measured and how.)");
       row.runs.back().course = course.so_far().course;
       if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
       const TrainResult& result = row.runs.back().result;
-      if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
-      const auto finish = [&] { saving_.finish(result); };
+      std::string left = "no results were written";
+      if (wants_model && run == repeat_ && !(result.interrupted && saving_.is_on()) && each([&] { keep_all(model); })) {
+        left = fmt::format("{} has the model as it was then", printable_text(save_model_));
+        if (!quiet_ && !result.interrupted) say_next(*data.train);
+      }
+      const auto finish = [&] { saving_.finish(result, left); };
       result.interrupted ? finish() : void(each(finish));
       if (quiet_) continue;
       if (row.runs.back().loading) cli::notice("loader: " + row.runs.back().loading->text());
-      if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
+      if (!result.ended_early.empty()) {
+        cli::notice(fmt::format("training ended early: {}{}", result.ended_early,
+                                saving_.is_on() ? "; --resume with a larger limit goes on" : ""));
+      }
       if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
     }
+  }
+
+  void say_next(const SampleSource& data) const {
+    const bool is_text = data.info().is_text();
+    cli::notice(fmt::format("{}: the trained model; next: {} {} --model {}{}", printable_text(save_model_),
+                            cli::program_name, is_text ? "generate" : "predict", cli::quoted(save_model_),
+                            is_text ? "" : " IMAGE"));
   }
 
   ModelDescription description_of(const cli::TrainingData& data) const {
@@ -577,12 +591,13 @@ docs/benchmarks.md says what is measured and how.)");
     settle_device();
     const cli::TrainingData data = open_data(flags);
     if (dry_run_) return print_plan(data), ranks_.leave();
-    std::deque<measure::EventFile> events = open_event_files();
+    std::deque<measure::EventFile> events = open_event_files(flags.given("--resume"));
 
     Json record = describe_run(flags, data);
     open_live_page(flags, record);
     saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
     warm_up(data, forced);
+    if (!quiet_) cli::notice(headline(data));
     const measure::KernelUse use;
     measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
     Json step, ranks;
@@ -606,16 +621,17 @@ docs/benchmarks.md says what is measured and how.)");
       write_record();
       throw;
     }
+    bool is_traced = true;
     if (traces || (!ranks_.is_on() && outputs_.any())) {
       const measure::StepProfile profile = profile_after_runs(data);
       step = measure::typical_step(profile);
-      if (traces) each([&] { write_trace(profile, record, trace); });
+      if (traces) is_traced = each([&] { write_trace(profile, record, trace); });
     }
     ranks_.leave();
     each(write_record);
-    each([&] { trace.keep(); });
-    each.end();
+    if (is_traced) each([&] { trace.keep(); });
     show(data, row, record["rows"][0], outputs_.use_stdout() || trace.is_stdout());
+    each.end();
     if (live_) live_->finish();
     measure::check_goal(record["rows"], goal_);
   }

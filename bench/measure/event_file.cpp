@@ -24,9 +24,13 @@ double seconds_since_1970() {
 
 }  // namespace
 
-EventFile::EventFile(const std::filesystem::path& folder) {
+EventFile::EventFile(const std::filesystem::path& folder, bool continues) {
   path_ = folder / fmt::format("events.out.tfevents.{:.0f}.{}.halfstep", seconds_since_1970(), ::getpid());
   std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (continues || !entry.path().filename().native().starts_with("events.out.")) continue;
+    fail(ExitCode::usage, "--tensorboard {}: has the curves of another run; name another folder", printable(folder));
+  }
   std::filesystem::create_directories(folder, error);
   if (!error) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

@@ -22,7 +22,8 @@ struct Scalar {
 class EventFile : NonCopyable {
  public:
   // Makes the folder and a new file in it. Throws Error (io), as add() does.
-  explicit EventFile(const std::filesystem::path& folder);
+  // continues: a run that has a file there. Throws Error: io; usage (a file of another run, whose curves would mix).
+  EventFile(const std::filesystem::path& folder, bool continues);
   ~EventFile();
 
   // Points of the curves at this step, with the time of now; they are in the file at once.

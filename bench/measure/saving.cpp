@@ -19,9 +19,10 @@ constexpr double most_held_up = 0.05;  // of the time of training
 
 // Settings that change no bit of the weights: how the work is divided, when it ends, what is reported.
 const std::set<std::string> free_settings = {
-    "threads",     "repeat",   "workers",     "prefetch",    "cache",          "pin",         "keep",
-    "save_every",  "patience", "max_minutes", "warmed_up",   "price_per_hour", "target",      "test_every",
-    "noise_scale", "loader",   "bucket_kib",  "halving_kib", "rank_timeout",   "graph_steps", "memory_bytes"};
+    "threads",      "repeat",      "workers",      "prefetch",    "cache",      "pin",
+    "keep",         "save_every",  "patience",     "max_minutes", "warmed_up",  "price_per_hour",
+    "target",       "test_every",  "noise_scale",  "loader",      "bucket_kib", "halving_kib",
+    "rank_timeout", "graph_steps", "memory_bytes", "recipe"};
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
 
@@ -42,6 +43,18 @@ std::string fingerprint(const SampleSource& source) {
   return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);
 }
 
+// By the signal that came, or that another rank got: this one must not wait for it until the end.
+[[noreturn]] void end_interrupted(const std::string& where) {
+  cli::check_signals(where);
+  fail(ExitCode::terminated, "stopped by a signal to another rank {}", where);
+}
+
+// Of --tuning: a file is the same at another place.
+Json without_path(Json setting) {
+  if (setting.is_object()) setting.erase("file");
+  return setting;
+}
+
 }  // namespace
 
 void Saving::declare(cli::Flags& flags) {
@@ -59,7 +72,8 @@ void Saving::declare(cli::Flags& flags) {
             "Continue the run that was saved there, with its flags where none are given, and save it there")
       .writes()
       .continues([](const std::string& folder) {
-        const Json settings = Json::parse(newest_value(folder, settings_key), nullptr, false);
+        const std::string text = newest_value(folder, settings_key);
+        const Json settings = text.empty() ? Json() : parse(text, folder);
         return settings.is_object() ? settings : Json::object();
       });
   every_ = parse_cadence(every_text_);
@@ -81,13 +95,14 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) {
   Json outputs = flags.settings(true);
   outputs.erase("--save");
   outputs.erase("--resume");
+  if (settings_.contains("--plugin")) outputs["--plugin"] = settings_["--plugin"];  // which no state names
   hint_ += cli::words_of(outputs);
 }
 
 void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks) {
   if (!is_on() && !ranks.is_on()) return;
   for (const auto& [name, value] : config.items()) {
-    if (!free_settings.contains(name)) identity_["config." + name] = value.dump();
+    if (!free_settings.contains(name)) identity_["config." + name] = without_path(value).dump();
   }
   identity_["config.device"] = name(device);  // the flag may have said auto
   std::string plugins;
@@ -175,15 +190,15 @@ void Saving::attach(TrainHooks& hooks) {
   };
 }
 
-void Saving::finish(const TrainResult& result) {
+void Saving::finish(const TrainResult& result, const std::string& left) {
   if (!folder_) {
     if (!result.interrupted) return;
     // mpirun kills all ranks once one has ended with an error: it must not be this one before rank 0 has saved.
     if (is_on()) cli::stay_at_the_end();
-    return cli::check_signals(is_on() ? "in a step; rank 0 says what is saved" : "in a step; no results were written");
+    end_interrupted(is_on() ? "in a step; rank 0 says what is saved" : "in a step; " + left);
   }
   folder_->finish();
-  if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with {}", hint_));
+  if (result.interrupted) end_interrupted(fmt::format("and saved; continue with {}", hint_));
   const double held_up = result.parts.save / result.seconds;
   if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {
     cli::notice(fmt::format("--save-every {}: saving held up training for {:.1f} % of its time; save less often",

@@ -26,9 +26,9 @@ class Saving {
   void open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks);
   // Adds what saves and resumes to the hooks, which must not outlive this. A signal then ends training with a state.
   void attach(TrainHooks& hooks);
-  // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted. Says so if
-  // saving held up training too much.
-  void finish(const TrainResult& result);
+  // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted, which says
+  // what is left of a run that was not saved. Says so if saving held up training too much.
+  void finish(const TrainResult& result, const std::string& left);
   Json to_json(const TrainResult& result) const;  // the row's member "saving"; null if not is_on()
 
  private:

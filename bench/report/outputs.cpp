@@ -100,9 +100,11 @@ void Outputs::write(const Json& given) {
 }
 
 void Outputs::finish(const Json& record) {
-  write(record);
+  EachOutput each;  // the terminal is one of them
+  each([&] { write(record); });
   use_stdout() ? cli::write_stderr(to_terminal(record)) : cli::write_stdout(to_terminal(record));
   print_report_path();
+  each.end();
 }
 
 void Outputs::finish(Json& record, const std::string& headline, const std::vector<Table>& tables,
@@ -113,7 +115,8 @@ void Outputs::finish(Json& record, const std::string& headline, const std::vecto
 
 void Outputs::print_report_path() const {
   for (const OutputFile& file : files_) {
-    if (file.label() == "--html" && file.is_wanted() && !file.is_stdout()) {
+    const bool is_kept = file.is_wanted() && !file.is_stdout() && file.unkept_path().empty();
+    if (file.label() == "--html" && is_kept) {
       cli::write_stderr(fmt::format("report: {}\n", printable(file.path())));
     }
   }

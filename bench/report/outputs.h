@@ -36,8 +36,8 @@ class Outputs {
   bool use_stdout() const;
   // Writes each of the files, as EachOutput. Throws Error (io).
   void write(const Json& record);
-  // Writes the files, shows the record on the terminal, and prints the path of the report. With a headline: adds what
-  // present() does before.
+  // Writes the files, shows the record on the terminal, though a file could not be written, and prints the path of the
+  // report. With a headline: adds what present() does before.
   void finish(const Json& record);
   void finish(Json& record, const std::string& headline, const std::vector<Table>& tables,
               const std::vector<std::string>& remarks = {});

@@ -6,10 +6,40 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "engine/check.h"
 
 namespace hs {
+namespace {
+
+using FileId = std::pair<uint64_t, uint64_t>;  // device and inode
+
+// Of what this process has read "", and of what it will replace the output's name.
+std::map<FileId, std::string> files_in_use;
+std::mutex files_mutex;
+
+void use_file(const FileId& id, const std::string& output) {
+  const std::scoped_lock lock(files_mutex);
+  const auto [file, is_new] = files_in_use.try_emplace(id, output);
+  if (is_new || file->second.empty() == output.empty()) return;
+  fail(ExitCode::usage, "{}: is a file that is read, and would be replaced; name another one to write",
+       output.empty() ? file->second : output);
+}
+
+}  // namespace
+
+ReplacedFile::ReplacedFile(const struct stat& status, const std::string& name)
+    : device_(status.st_dev), inode_(status.st_ino) {
+  use_file({device_, inode_}, name);
+}
+
+ReplacedFile::~ReplacedFile() {
+  const std::scoped_lock lock(files_mutex);
+  files_in_use.erase({device_, inode_});
+}
 
 // O_NONBLOCK: opening a FIFO without a writer must not hang.
 InputFile::InputFile(const std::filesystem::path& path)
@@ -19,6 +49,12 @@ InputFile::InputFile(const std::filesystem::path& path)
   const bool known = ::fstat(descriptor_, &status) == 0;
   if (known && S_ISREG(status.st_mode)) {
     size_ = static_cast<uint64_t>(status.st_size);
+    try {
+      use_file({status.st_dev, status.st_ino}, "");
+    } catch (...) {
+      ::close(descriptor_);
+      throw;
+    }
     return;
   }
   const int error = errno;

@@ -11,6 +11,8 @@
 #include "engine/non_copyable.h"
 #include "engine/printable.h"  // for the messages of readers
 
+struct stat;
+
 namespace hs {
 
 class InputFile : NonCopyable {
@@ -30,6 +32,18 @@ class InputFile : NonCopyable {
   std::string name_;
   int descriptor_;
   uint64_t size_ = 0;
+};
+
+// A file that is to be replaced: it must be none that is read, whatever its name, or what was read would be lost. While
+// this is alive, an InputFile that would open it throws Error (usage). Thread safe.
+class ReplacedFile : NonCopyable {
+ public:
+  // Throws Error (usage) if an InputFile of this process has opened it. name: for messages
+  ReplacedFile(const struct stat& status, const std::string& name);
+  ~ReplacedFile();
+
+ private:
+  const uint64_t device_, inode_;
 };
 
 // Reads all of a file. Throws Error: io, bad_input (not a regular file, or more than `limit` bytes, none of which

@@ -39,6 +39,7 @@ void sync_path(const fs::path& path, bool (*sync)(int) = reaches_disk) {
 
 std::array<std::atomic<const char*>, 64> paths;
 static_assert(std::atomic<const char*>::is_always_lock_free);  // a signal handler reads it
+std::atomic<bool> all_removed = false;                         // the program ends: nothing may be created any more
 
 }  // namespace
 
@@ -59,12 +60,15 @@ void TemporaryPath::choose(const std::filesystem::path& folder, const std::strin
 
 int TemporaryPath::make_file(const std::filesystem::path& path) {
   choose(path.parent_path(), path.filename());
+  errno = EINTR;
+  if (all_removed) return -1;
   return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
 bool TemporaryPath::make_folder(const std::filesystem::path& folder, mode_t mode) {
   choose(folder, "");
-  return ::mkdir(path_.c_str(), mode) == 0;
+  errno = EINTR;
+  return !all_removed && ::mkdir(path_.c_str(), mode) == 0;
 }
 
 bool TemporaryPath::rename_to(const std::filesystem::path& path) {
@@ -86,6 +90,7 @@ void TemporaryPath::forget() {
 }
 
 void remove_temporary_paths() noexcept {
+  all_removed = true;
   for (const std::atomic<const char*>& entry : paths) {
     const char* path = entry;
     if (path == nullptr || ::unlink(path) == 0 || errno == ENOENT) continue;
@@ -120,13 +125,17 @@ OutputFile::OutputFile(const fs::path& path, std::string label) : label_(std::mo
   TemporaryPath probe;                         // fails now; the first write may come hours later
   make_file(probe);
   close();
+  if (is_there && !label_.empty()) replaced_.emplace(status, name_);
 }
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void OutputFile::fail_io() const { fail(ExitCode::io, "{}: cannot be written: {}", name_, std::strerror(errno)); }
+void OutputFile::fail_io() {
+  error_ = errno;
+  fail(ExitCode::io, "{}: cannot be written: {}", name_, std::strerror(errno));
+}
 
 // The new file gets the permissions of the file that it replaces.
 void OutputFile::make_file(TemporaryPath& at) {
@@ -182,6 +191,8 @@ void OutputFile::finish() {
 
 void OutputFile::keep() {
   if (!is_wanted()) return;
+  errno = error_;
+  if (error_ != 0) fail_io();
   finish();
   if (is_stream_) {
     flush();
@@ -195,6 +206,7 @@ void OutputFile::keep() {
     sync_path(path_);
     temporary_.remove();
   }
+  replaced_.reset();
 }
 
 void keep_all(std::deque<OutputFile>& files) {
@@ -212,12 +224,33 @@ void keep_all(std::deque<OutputFile>& files) {
 OutputFolder::OutputFolder(const fs::path& folder) : folder_(folder) {
   std::error_code ignored;
   if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "a/b/"
-  if (fs::exists(folder_, ignored) && !fs::is_empty(folder_, ignored)) {
-    fail(ExitCode::io, "{}: is there already; remove it or choose another place", printable(folder_));
-  }
+  is_there_ = fs::exists(folder_, ignored);
+  if (is_there_) check_empty(0);
   struct stat status = {};
   if (::lstat(folder_.c_str(), &status) != 0 && errno != ENOENT) fail_io("cannot be made");
-  if (!temporary_.make_folder(folder_of(folder_))) fail_io("cannot be made");
+  if (!temporary_.make_folder(is_there_ ? folder_ : folder_of(folder_))) fail_io("cannot be made");
+}
+
+void OutputFolder::check_empty(std::ptrdiff_t entries) const {
+  std::error_code error;
+  if (std::distance(fs::directory_iterator(folder_, error), {}) == entries && !error) return;
+  fail(ExitCode::io, "{}: is there already; remove it or choose another place", printable(folder_));
+}
+
+// All or, if that fails, none.
+void OutputFolder::move_in() {
+  check_empty(1);  // the temporary folder
+  std::vector<fs::path> moved;
+  for (const fs::path& from : std::vector<fs::path>(fs::directory_iterator(path()), {})) {
+    moved.push_back(folder_ / from.filename());
+    if (::rename(from.c_str(), moved.back().c_str()) == 0) continue;
+    const int error = errno;
+    std::error_code ignored;
+    for (const fs::path& each : moved) fs::remove_all(each, ignored);
+    errno = error;
+    fail_io("cannot be given what was written");
+  }
+  temporary_.remove();
 }
 
 void OutputFolder::fail_io(const char* what) const {
@@ -226,8 +259,12 @@ void OutputFolder::fail_io(const char* what) const {
 
 void OutputFolder::keep(bool wait_for_disk) {
   if (wait_for_disk) sync_path(path(), all_reaches_disk);
-  if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
-  if (wait_for_disk) sync_path(folder_of(folder_));
+  if (is_there_) {
+    move_in();
+  } else if (!temporary_.rename_to(folder_)) {
+    fail_io("cannot be given to what was written");
+  }
+  if (wait_for_disk) sync_path(is_there_ ? folder_ : folder_of(folder_));
 }
 
 }  // namespace hs

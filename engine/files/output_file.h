@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/files/input_file.h"
 #include "engine/non_copyable.h"
 
 namespace hs {
@@ -49,8 +51,9 @@ void remove_temporary_paths() noexcept;
 
 class OutputFile : NonCopyable {
  public:
-  // "-" is stdout; to an empty path nothing is written. Messages name the path, after `label` if there is one. Throws
-  // Error (io), as every function here does, if the file cannot be written: a program learns it before its work.
+  // "-" is stdout; to an empty path nothing is written. Messages name the path, after `label` if there is one: what the
+  // user named it by, and then it may be none of the files that the program reads (ReplacedFile). Throws Error (io), as
+  // every function here does, if the file cannot be written: a program learns it before its work.
   explicit OutputFile(const std::filesystem::path& path, std::string label = {});
   ~OutputFile();
 
@@ -66,12 +69,12 @@ class OutputFile : NonCopyable {
   uint64_t position() const { return position_; }                  // bytes written by write()
 
   void finish();  // flushes a regular file to disk; may be called twice
-  void keep();    // finish(), then rename
+  void keep();    // finish(), then rename; throws again what a write has thrown
   // Where the bytes are between finish() and keep(): to read them back. Empty for a stream.
   const std::filesystem::path& unkept_path() const { return temporary_.path(); }
 
  private:
-  [[noreturn]] void fail_io() const;
+  [[noreturn]] void fail_io();
   void make_file(TemporaryPath& at);
   void flush();
   void put(uint64_t offset, const void* bytes, size_t size);
@@ -83,6 +86,8 @@ class OutputFile : NonCopyable {
   TemporaryPath temporary_;  // becomes the file; created by the first write
   int descriptor_ = -1;
   bool is_stream_ = false, is_finished_ = false;
+  int error_ = 0;  // errno of what has failed: the file is not whole
+  std::optional<ReplacedFile> replaced_;
   uint64_t position_ = 0;
   std::string buffer_;  // collects small writes, and all writes to a stream
 };
@@ -92,7 +97,8 @@ class OutputFile : NonCopyable {
 void keep_all(std::deque<OutputFile>& files);
 
 // The same for a folder of any number of files: they are written into path(), and keep() gives the folder its name.
-// Throws Error (io), including when there is something at `folder` that is not an empty folder.
+// An empty folder that exists, perhaps the working folder or a mount point, stays, and gets them. Throws Error (io),
+// including when there is something at `folder` that is not an empty folder.
 class OutputFolder : NonCopyable {
  public:
   explicit OutputFolder(const std::filesystem::path& folder);
@@ -104,8 +110,11 @@ class OutputFolder : NonCopyable {
 
  private:
   [[noreturn]] void fail_io(const char* what) const;
+  void check_empty(std::ptrdiff_t entries) const;
+  void move_in();
 
   std::filesystem::path folder_;
+  bool is_there_ = false;
   TemporaryPath temporary_;
 };
 

@@ -222,7 +222,7 @@ TEST_CASE("results as JSON on stdout and as a table on stderr") {
     CHECK(contains(line, "synthetic digits"));
   }
   CHECK(notices == 1);
-  CHECK(figures == 1 + 2 + 1 + 4);  // the table's title, runs and summary; epochs
+  CHECK(figures == 1 + 1 + 2 + 1 + 4);  // what is trained, then the table's title, runs and summary; epochs
 }
 
 TEST_CASE("the record's config holds the flags, given or not, in one order") {
@@ -321,6 +321,15 @@ TEST_CASE("stdout that takes nothing") {
     CHECK(outcome.code == 4);
     CHECK(contains(outcome.err, "halfstep-bench: stdout: "));
   }
+  // A report that cannot be written does not take the table with it.
+  for (const Words& words : {small_training({"--quiet"}), Words{"scaling", "ranks", "--alpha", "1", "--beta", "1"}}) {
+    Words full = words;
+    full.insert(full.end(), {"--json", "/dev/full"});
+    const Ended outcome = run(full);
+    CHECK(outcome.code == 4);
+    CHECK(contains(outcome.err, "--json /dev/full: cannot be written"));
+    CHECK(lines_of(outcome.out).size() > 2);
+  }
 }
 
 TEST_CASE("a device that is not there is refused by name, and auto goes on without it, with one notice at most") {
@@ -379,6 +388,12 @@ stand_in program 'echo "ran $*"'
   const ChildResult ready = run_shell(here + "PATH=$PWD/bin:$PATH bench/run ready 2>&1");
   CHECK(contains(ready.output, "\nok  cmake: 3.25.1, needed: 3.25\n"));
   CHECK((ready.status == 1 && contains(ready.output, "\nNO  packages: 0, needed: 10\n")));
+  CHECK(run_shell(here + "ln -s ../bench/run bin/halfstep && PATH=$PWD/bin:$PATH bin/halfstep info").status == 0);
+  fs::rename(folder.path / "build/release", folder.path / "build/built");
+  const ChildResult help = run_shell(here + "PATH=$PWD/bin bench/run train --help 2>&1 || PATH=$PATH bench/run --help");
+  CHECK(contains(help.output, "Nothing is built yet: the first build takes roughly "));
+  CHECK(configures() == 3);
+  fs::rename(folder.path / "build/built", folder.path / "build/release");
   fs::remove(folder.path / "build/release/configured");  // as if configured by hand
   bench_run("");
   CHECK(configures() == 3);

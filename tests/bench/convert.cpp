@@ -118,7 +118,17 @@ TEST_CASE("files and folders that are not there, in the way, or damaged") {
 
   REQUIRE(convert(folder, with({"synthetic", "set", "--quiet", "--shards", "2"}, small)).code == 0);
   check_one_line(convert(folder, {"set", "set"}), 4, "set: is there already");
-  REQUIRE(convert(folder, {"set", "empty/", "--quiet"}).code == 0);  // an empty folder is no obstacle
+  REQUIRE(convert(folder, {"set", "empty/", "--quiet"}).code == 0);  // an empty folder is no obstacle, whatever it is
+  fs::create_directory(folder / "own");
+  fs::create_directory_symlink("own", folder / "link");
+  REQUIRE(convert(folder, {"set", "link", "--quiet"}).code == 0);
+  fs::remove_all(folder / "own");
+  fs::create_directory(folder / "own");
+  const Ended here = run_bench_line("data convert ../set . --quiet", {.folder = folder / "own"});
+  CHECK_MESSAGE(here.code == 0, here.err);
+  CHECK(fs::exists(folder / "link" / "test.record-00000-of-00001"));
+  fs::remove_all(folder / "own");
+  fs::remove(folder / "link");
   const fs::path shard = folder / "set" / "test.record-00001-of-00002";
   std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(4100).put('\x7f');
   const Ended damaged = convert(folder, {"set", "a", "--quiet"});

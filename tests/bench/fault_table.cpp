@@ -151,7 +151,7 @@ TEST_CASE("4: what cannot be read or written (closely: tests/bench/cli.cpp, test
          write_text(folder / "victim", "precious");
          fs::create_symlink(folder / "victim", folder / "run" / "lock");
        }},
-      {training + "--json /dev/full", 4, "/dev/full: cannot be written"},
+      {"kernel build k.cpp", 4, "set TMPDIR", with_file("k.cpp", ""), {}, {"TMPDIR=/nonexistent"}},
   };
   for (const std::string flag : {"--save", "--save-model", "--tensorboard", "--json"}) {
     rows.push_back({training + flag + " /proc/x/y", 4, "/proc/x"});
@@ -200,6 +200,31 @@ TEST_CASE("5, 6: models that do not fit (closely: tests/engine/safetensors.cpp, 
                    flip_a_bit(folder / "bad");
                  }});
   }
+}
+
+TEST_CASE("2: an output in the place of an input; 5: states that are no models, and a header of 100,000 tensors") {
+  const auto with_model = [](const fs::path& folder) {
+    fs::copy_file(files().model, folder / "m");
+    fs::create_hard_link(folder / "m", folder / "link");
+    fs::copy(files().run, folder / "run");
+    write_text(folder / "k.cpp", R"({"epochs": 1})");
+  };
+  std::string header = R"({"__metadata__":{"a":"b"})";
+  for (int i = 0; i < 100'000; ++i)
+    header += fmt::format(R"(,"t{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i);
+  std::string length(8, '\0');
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>((header.size() + 1) >> 8 * i & 0xff);
+  const std::string next = "; halfstep-bench train --resume run --save-model FILE writes its model";
+  check_faults({
+      {evaluation + "m --json ./m", 2, "--json ./m: is a file that is read, and would be replaced", with_model},
+      {"export --model m --onnx link", 2, "--onnx link: is a file that is read", with_model},
+      {endless + "--start m --json link", 2, "--json link: is a file that is read", with_model},
+      {endless + "--recipe k.cpp --save-model k.cpp", 2, "--save-model k.cpp: is a file that is read", with_model},
+      {"kernel build k.cpp --output ./k.cpp", 2, "--output ./k.cpp: is a file that is read", with_model},
+      {evaluation + "run", 2, "--model run: is the state of a run" + next, with_model},
+      {"predict --model run/state-000002.safetensors --test", 2, next, with_model},
+      {evaluation + "big", 5, "its metadata have no format", with_file("big", length + header + "}")},
+  });
 }
 
 TEST_CASE("5: a damaged state (closely: tests/models/run_folder.cpp; other runs: tests/bench/saving.cpp)") {
@@ -277,14 +302,19 @@ TEST_CASE("4: a disk that is full (closely: tests/bench/saving.cpp)") {
     CAPTURE(bytes);
     const TemporaryFolder folder;
     write_text(folder / "m", "old");
-    const Ended model = run_bench_line(training + "--save-model m", {.folder = folder.path, .file_limit = bytes});
+    Ended model = run_bench_line(training + "--save-model m", {.folder = folder.path, .file_limit = bytes});
+    CHECK(contains(std::exchange(model.out, ""), "summary"));  // the terminal takes the table all the same
     check_one_line(model, 4, "m: cannot be written: File too large");
     CHECK(read_text(folder / "m") == "old");
-    const Ended run = run_bench_line(training + "--save run", {.folder = folder.path, .file_limit = bytes});
+    Ended run = run_bench_line(training + "--save run", {.folder = folder.path, .file_limit = bytes});
+    if (bytes != 1) CHECK(contains(std::exchange(run.out, ""), "summary"));
     check_one_line(run, 4,
                    bytes == 1 ? "run/lock: cannot be written: No space left" : ": cannot be written: File too large");
     CHECK(folder.names() == std::set<std::string>{"m", "run"});
     for (const auto& entry : fs::directory_iterator(folder / "run")) CHECK(entry.path().filename() == "lock");
+    if (bytes > 1) continue;  // a trace is smaller than a model
+    CHECK(run_bench_line(training + "--trace m", {.folder = folder.path, .file_limit = bytes}).code == 4);
+    CHECK(read_text(folder / "m") == "old");
   }
 }
 

@@ -12,6 +12,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/report/outputs.h"
 #include "engine/error.h"
+#include "engine/files/output_file.h"
 #include "engine/files/safetensors.h"
 #include "engine/observe.h"
 #include "engine/parallel.h"
@@ -85,7 +86,7 @@ TEST_CASE("resources that the program needs and does not get") {
        "; use a smaller batch, several to a step by --accumulate, or --checkpoint budget=auto",
        {},
        half},
-      {endless, 8, "ulimit -s", {}, limited(RLIMIT_STACK, 64 << 10)},
+      {endless, 8, "ulimit -s", {}, limited(RLIMIT_STACK, 256 << 10)},
       {"data convert synthetic out --format idx --quiet", 4, "only 8 files may be open", {}, few_files},
       {"bench loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
       {"bench peers", 4, "only 8 files may be open", {}, few_files},
@@ -144,6 +145,15 @@ TEST_CASE("every signal to stop, and another after it, leaves no temporary folde
                  .prepare = sent_after(1, {stop.signal, SIGINT}),
                  .megabytes = 2000});
   }
+}
+
+TEST_CASE("once the temporary paths are removed, because the program ends, no thread makes another one") {
+  const TemporaryFolder folder;
+  CHECK(in_child([&] {
+          hs::remove_temporary_paths();
+          hs::TemporaryPath late;
+          return late.make_file(folder / "late") == -1 && !late.make_folder(folder.path) ? 0 : 1;
+        }) == 0);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which has handlers of its own

@@ -247,11 +247,15 @@ TEST_CASE("what is no plug-in for this program is refused in one line, with the 
 TEST_CASE("a run that was saved with a plug-in continues with the same one, and its recipe asks for it") {
   const Plugins plugins;
   record_of(short_training + " --save run --plugin my_relu.cpp", plugins.around());
-  CHECK(record_of("train --resume run --epochs 2 --quiet", plugins.around())["plugins"][0]["file"] == "my_relu.so");
+  check_mistakes(
+      {{"train --resume run --epochs 2", 2, "its run had code of its own, which is run only if it is named"}},
+      plugins.around());
+  const std::string resume = "train --resume run --plugin my_relu.cpp --epochs ";
+  CHECK(record_of(resume + "2 --quiet", plugins.around())["plugins"][0]["file"] == "my_relu.so");
   plugins.write("record.json", record_of(short_training + " --plugin my_relu.cpp", plugins.around()).dump());
   record_of(short_training + " --save other", plugins.around());
   plugins.write("my_relu.cpp", Plugins::changed(plugins.source, ".rank = 10", ".rank = 11"));
-  check_mistakes({{"train --resume run --epochs 3", 5, "is another run: plugins was my_relu.so "},
+  check_mistakes({{resume + "3", 5, "is another run: plugins was my_relu.so "},
                   {"train --resume other --plugin my_relu.cpp", 5, "plugins was not saved, now my_relu.so "},
                   {"train --recipe record.json", 2, "had kernels of plug-ins, which its plugins name; give --plugin"}},
                  plugins.around());

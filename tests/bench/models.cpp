@@ -291,7 +291,8 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
   for (const auto& file : std::filesystem::directory_iterator(resumed)) {
     CHECK(contains(read_text(file.path()), "\x10\x0b\x3a\x02\x08\x01"));
   }
-  check_mistakes({{small + "1 --tensorboard /proc/x", 4, "--tensorboard /proc/x: cannot be written"}});
+  check_mistakes({{small + "1 --tensorboard /proc/x", 4, "--tensorboard /proc/x: cannot be written"},
+                  {small + "1 --tensorboard " + board, 2, "has the curves of another run; name another folder"}});
 
   if (!python_has("tensorboard")) return;
   const auto seen = curves(board);

@@ -67,6 +67,7 @@ TEST_CASE("a recipe that is not one is refused in one line that names the place"
       {recipe(std::string("{}\0{", 4)), 3, "is not JSON, at byte 3 of 4"},
       {recipe(R"({"json": "victim"})"), 2, "json: a recipe names nothing to write; give --json on the command line"},
       {recipe(R"({"trace-steps": 3})"), 2, "trace-steps: a recipe names nothing to write"},
+      {recipe(R"({"plugin": "x.cpp"})"), 2, "plugin: a recipe runs no code of its own; give --plugin on the command"},
       {recipe(R"({"epochs": 0})"), 2, "--epochs 0: expected a whole number from 1"},
       {recipe("[]"), 3, "a recipe is a JSON object of flags"},
       {recipe(R"({"lr": 1)"), 3, "not JSON"},
@@ -119,6 +120,9 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   record["data"].erase("choice");  // of an older program
   std::ofstream(folder / "old.json") << record;
   CHECK(weights(record_of("train --quiet --recipe " + (folder / "old.json").string())) == weights(record));
+  record["config"]["plugin"] = {"x.cpp"};
+  std::ofstream(folder / "code.json") << record;
+  record["config"].erase("plugin");
   record["config"]["start_sha256"] = "ab";
   std::ofstream(folder / "start.json") << record;
   const std::string techniques = HALFSTEP_SOURCE_DIR "/bench/results/cpu/techniques.json";
@@ -128,6 +132,7 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   check_mistakes({
       {"train --recipe " + (folder / "start.json").string(), 2,
        "start.json: its run began with the weights of a model"},
+      {"train --recipe " + (folder / "code.json").string(), 2, "plugin: a recipe runs no code of its own"},
       {"train --recipe " + techniques, 3, "techniques.json: is a record of techniques, expected one of train"},
       {"train --recipe " + (folder / "broken.json").string(), 3, "broken.json: config and data: expected objects"},
       {"train --recipe " + (folder / "wrong.json").string(), 2, "epochs: expected a string or a number"},

@@ -34,7 +34,7 @@ TEST_CASE("a run that a signal stops is continued, elsewhere, to the same weight
       "--precision f16 --augment shift=2 --checkpoint all --schedule cosine --validation 0.1 --validate-every 7st ";
   const json straight = row_of(run + "--threads 2");
   int stop = 0;
-  for (const auto& [signal, code] : {std::pair(SIGTERM, 143), {SIGINT, 130}}) {
+  for (const auto& [signal, code] : {std::pair(SIGTERM, 143), {SIGINT, 130}, {SIGXCPU, 143}}) {
     const std::string place = (folder / std::to_string(++stop)).string();
     Surroundings around;
     around.ask = [&, signal = signal](const std::string&) { return states(place) == 0 ? 0 : signal; };
@@ -155,6 +155,20 @@ TEST_CASE("a run that a damaged sample or a full disk has ended is continued to 
   CHECK(resumed["weights_sha256"] == straight["weights_sha256"]);
   CHECK(resumed["final_loss"] == straight["final_loss"]);
   CHECK(resumed["saving"]["resumed_in_epoch"] == 2);
+  // From another working folder.
+  CHECK(row_of("train --resume " + (folder / "run").string())["weights_sha256"] == straight["weights_sha256"]);
+}
+
+TEST_CASE("a run that is stopped and not saved leaves the model that it was to write, and says so") {
+  const TemporaryFolder folder;
+  Surroundings around{.folder = folder.path};
+  around.ask = [](const std::string& err) { return contains(err, "epoch 1/") ? SIGINT : 0; };
+  const std::string run = "train --model mlp --data synthetic --train 96 --test 32 --device cpu --epochs 10000 ";
+  const Ended ended = run_bench_line(run + "--save-model m", around);
+  CHECK(ended.code == 130);
+  CHECK(contains(ended.err, "stopped by SIGINT in a step; m has the model as it was then\n"));
+  CHECK(contains(ended.err, "halfstep-bench: mlp on synthetic digits: 96 for training"));  // before the first epoch
+  run_successfully("evaluate --model m --test 10", {.folder = folder.path});
 }
 
 TEST_CASE("saving too often is said, and recorded") {
@@ -213,7 +227,9 @@ TEST_CASE("a state that cannot be written: training goes on, and says so; the la
   const std::string run = run_of(96, 16, 1) + "--model mlp --save " + place;
   Surroundings around;
   around.file_limit = 1000000;  // a state of mlp is larger
-  check_one_line(run_bench_line(run, around), 4, "state-000001.safetensors: cannot be written: File too large");
+  Ended once = run_bench_line(run, around);
+  CHECK(contains(std::exchange(once.out, ""), "summary"));
+  check_one_line(once, 4, "state-000001.safetensors: cannot be written: File too large");
   const Ended often = run_bench_line(run + " --save-every 2st", around);
   CHECK(often.code == 4);
   CHECK(contains(often.err, "File too large; training goes on, its last saved state is none\n"));

@@ -99,6 +99,7 @@ TEST_CASE("generate: the same seed writes the same text, of the set's symbols, a
   CHECK(run_there("generate --model m --threads 2 --device cpu --prompt ab --length 40").out == one.out);
   CHECK(run_there(line + " --seed 2").out != one.out);
   CHECK(run_there(line + " --temperature 5").out != one.out);
+  CHECK(run_there(line + " --temperature 0").out == run_there(line + " --top-k 1").out);
   CHECK(run_there("generate --model m --device cpu --length 5").out.starts_with("a"));  // the text has no line break
   // Of one symbol alone there is nothing to draw.
   CHECK(run_there(line + " --top-k 1").out == run_there(line + " --top-k 1 --seed 2").out);

@@ -86,14 +86,15 @@ endif()
 extract_block("add_subdirectory" ${work}/embedded/CMakeLists.txt)
 file(COPY ${work}/page/main.cpp DESTINATION ${work}/embedded)
 file(CREATE_LINK ${top} ${work}/embedded/halfstep SYMBOLIC)
+set(fast fast-math)
 run(${CMAKE_COMMAND} -S ${work}/embedded -B ${work}/embedded_build -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
-  -D "CMAKE_CXX_FLAGS=-fvisibility=hidden -ffast-math" -D HALFSTEP_CUDA=OFF)
+  -D "CMAKE_CXX_FLAGS=-fvisibility=hidden -f${fast}" -D HALFSTEP_CUDA=OFF)
 run(${CMAKE_COMMAND} --build ${work}/embedded_build --target CMakeFiles/my_program.dir/main.cpp.o)
 file(STRINGS ${work}/embedded_build/CMakeCache.txt type REGEX "^CMAKE_BUILD_TYPE:.*=.")
 file(STRINGS ${work}/embedded_build/compile_commands.json hidden REGEX "command.*-fvisibility=hidden")
 list(FILTER hidden EXCLUDE REGEX "-fvisibility=default")  # which comes after it
-file(STRINGS ${work}/embedded_build/compile_commands.json inexact REGEX "command.*-ffast-math")
-list(FILTER inexact EXCLUDE REGEX "-ffast-math.* -fno-fast-math .*-fno-math-errno|my_program")
+file(STRINGS ${work}/embedded_build/compile_commands.json inexact REGEX "command.*-f${fast}")
+list(FILTER inexact EXCLUDE REGEX "-f${fast}.* -fno-${fast} .*-fno-math-errno|my_program")
 if(type OR hidden OR inexact)
   message(FATAL_ERROR "embedded: expected no build type, no hidden names and exact arithmetic in the library, but found "
     "${type} ${hidden} ${inexact}")
