@@ -98,7 +98,15 @@ TEST_CASE("data/cut: a part of a text and the rest of it, or a line that says wh
   CHECK(cut("set/input.txt 0 10 b ./b") == 2);
   CHECK(text("set") == whole);
   CHECK(cut("none 0 10 a b") == 4);
+  CHECK(cut("/dev/zero 0 10 a b") == 4);
+  for (const std::string number : {"08", "010", "-1", "99999999999999999999"}) {
+    CHECK(cut("set/input.txt " + number + " 20 a b") == 2);
+    CHECK(read_text(base().folder / "cut.err").starts_with("data/cut: bytes " + number));
+  }
+  CHECK(cut("set/input.txt 0 10 -a -b") == 0);
+  CHECK(text("-b") == whole.substr(0, 10));
   CHECK(cut("set/input.txt 0 10 base/x b") == 4);
+  CHECK(lines_of(read_text(base().folder / "cut.err")).size() == 1);
   CHECK(cut("") == 2);
   CHECK_FALSE(fs::exists(base().folder / "a"));
 }
