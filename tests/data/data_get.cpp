@@ -2,6 +2,8 @@
 // different ways, and data/import, against small files of other formats.
 #include <sys/stat.h>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdlib>
 #include <optional>
@@ -189,6 +191,26 @@ for name, labels in ("train-0", [0, 1, 0, 2]), ("validation-0", [0]), ("bad", [0
 pq.write_table(pa.table({"pixels": images.tolist(), "label": list("babc")}), sys.argv[1] + "/flat.parquet")
 with h5py.File(sys.argv[1] + "/colour.h5", "w") as file:
     file["x_train"], file["y_train"] = images.reshape(4, 3, 2, 6), [[1], [0], [1], [2]]
+# What points at other files, or claims to be large.
+import os
+to = sys.argv[1] + "/hostile"
+os.mkdir(to)
+Image.fromarray(images[0].reshape(6, 6)).save(sys.argv[1] + "/secret.png")
+with h5py.File(to + "/external.h5", "w") as file:
+    file.create_dataset("x", (1, 6, 6), "u1", external=[(sys.argv[1] + "/secret.png", 0, 36)])
+    file["y"] = [0]
+with h5py.File(to + "/linked.h5", "w") as file:
+    layout = h5py.VirtualLayout((4, 36), "u1")
+    layout[:] = h5py.VirtualSource("../colour.h5", "x_train", (4, 36))
+    file.create_virtual_dataset("x", layout)
+    file["y"] = [0] * 4
+with h5py.File(to + "/large.h5", "w") as file:
+    file.create_dataset("x", (1, 10**6, 10**6), "u1", chunks=(1, 1000, 1000))
+    file["y"] = [0]
+eps = io.BytesIO()
+Image.fromarray(images[0].reshape(6, 6)).save(eps, "EPS")
+for name, image in ("named", {"bytes": None, "path": sys.argv[1] + "/secret.png"}), ("program", {"bytes": eps.getvalue(), "path": None}):
+    pq.write_table(pa.table({"image": pa.array([image], kind), "label": [0]}), f"{to}/{name}.parquet")
 )";
 
 TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels and names, or nothing") {
@@ -227,6 +249,16 @@ TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels 
       CHECK(source->label(i) == std::array{0, 1, 1, 2}[static_cast<size_t>(i)]);
     }
   }
+  for (const auto& [name, part] : {std::pair<std::string, std::string>{"linked.h5", "is kept in other files"},
+                                   {"external.h5", "is kept in other files"},
+                                   {"named.parquet", "/secret.png is no file in "},
+                                   {"large.h5", "x has 1000000000000 numbers a sample, at most"},
+                                   {"program.parquet", "cannot identify image file"}}) {
+    const auto refused = run(at + "hostile/" + name + "' " + at + "none'");
+    CHECK(refused.status == 3);
+    CHECK_MESSAGE(contains(refused.output, part), refused.output);
+    CHECK(!contains(refused.output, "Traceback"));
+  }
   const auto again = run(at + "hf' " + at + "out/hf'");
   CHECK(again.status == 4);
   CHECK(contains(again.output, "exists and is not an empty folder"));
@@ -249,18 +281,36 @@ TEST_CASE("import: pairs of a text become symbols, and come back as they were") 
   write_text(folder / "all.txt", all);
   const auto made = run(at + "some.txt' " + at + "set' --vocabulary 253");
   REQUIRE_MESSAGE(made.status == 0, made.output);
-  CHECK(contains(made.output,
-                 " symbols, of 253 kinds, for 4160 bytes; "));  // aaaab is one: the value of aa is free again
-  CHECK(fs::file_size(folder / "set/input.txt") < 4000);
-  CHECK(hs::open_dataset((folder / "set").string(), hs::Part::train)->info().classes == 253);
+  CHECK(contains(made.output, " symbols, of 251 kinds, for 4160 bytes; "));  // aaaab is one; aa and aaaa are gone
+  CHECK(fs::file_size(folder / "set/input.txt") == 4000);
+  CHECK(hs::open_dataset((folder / "set").string(), hs::Part::train)->info().classes == 251);
   REQUIRE(run(at + "set' --decode < " + at + "set/input.txt' > " + at + "back'").status == 0);
   CHECK(read_text(folder / "back") == text);
   REQUIRE(run(at + "set' --encode < " + at + "some.txt' > " + at + "again'").status == 0);
   CHECK(read_text(folder / "again") == read_text(folder / "set/input.txt"));
+  // Any other text of the same bytes comes back too, whatever of it the pairs make.
+  std::string other;
+  for (uint32_t i = 0, x = 7; i < 4000; ++i, x = x * 1103515245 + 12345)
+    other += (x >> 16) % 3 ? std::string((x >> 20) % 6, 'a') + "b" : all.substr(1 + (x >> 16) % 250, 1);
+  write_text(folder / "other.txt", other);
+  REQUIRE(run(at + "set' --encode < " + at + "other.txt' > " + at + "coded'").status == 0);
+  REQUIRE(run(at + "set' --decode < " + at + "coded' > " + at + "back'").status == 0);
+  CHECK(read_text(folder / "back") == other);
+  // Tables that would take all memory, or all of the stack.
+  std::string doubling = R"({"bytes": [97], "pairs": [[0, 97, 97])";
+  for (int i = 1; i < 40; ++i) doubling += fmt::format(", [{}, {}, {}]", i, i - 1, i - 1);
+  for (const std::string& table : {doubling + "]}", std::string(100'000, '['), std::string("{}")}) {
+    write_text(folder / "set/pairs.json", table);
+    const auto refused = run("--decode " + at + "set' < " + at + "coded'");
+    CHECK(refused.status == 3);
+    CHECK(!contains(refused.output, "Traceback"));
+  }
   CHECK(contains(run(at + "set' --encode < " + at + "all.txt'").output, "byte 0 is none of the text that "));
   CHECK(contains(run(at + "all.txt' " + at + "none'").output, "has 256 of the 256 values of a byte; expected"));
   CHECK(contains(run(at + "some.txt' " + at + "none' --vocabulary 250").output, "expected 251 to 256, as the text"));
   CHECK(!fs::exists(folder / "none"));
+  REQUIRE(mkfifo((folder / "pipe.txt").c_str(), 0600) == 0);
+  CHECK(contains(run(at + "pipe.txt' " + at + "none'").output, "pipe.txt: not a regular file"));
 }
 
 }  // namespace
