@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <strings.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 
 #include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
@@ -100,6 +103,19 @@ SetIdentity identity_of(const fs::path& path) {
 
 fs::path shards_there(const fs::path& prefix) { return has_shards(prefix) ? prefix : fs::path(); }
 
+// The folder of images with the first of these names that there is, in any case; others that there are: to `unused`.
+fs::path part_folder(const fs::path& folder, const std::vector<std::string>& names, std::string& unused) {
+  const std::vector<std::string> there = class_names(folder);
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    std::ranges::copy_if(there, std::back_inserter(parts), [&](const std::string& one) {
+      return ::strcasecmp(one.c_str(), name.c_str()) == 0 && is_image_folder(folder / one);
+    });
+  }
+  for (size_t i = 1; i < parts.size(); ++i) unused += fmt::format(" {}", printable_text(parts[i]));
+  return parts.empty() ? fs::path() : folder / parts.front();
+}
+
 // All formats that match the files of a folder.
 std::vector<FoundDataset> formats_in(const fs::path& folder) {
   std::vector<FoundDataset> all;
@@ -123,10 +139,12 @@ std::vector<FoundDataset> formats_in(const fs::path& folder) {
   }
   const fs::path text = first_there({folder / "input.txt"});
   add(DataFormat::text, text, text);
-  const auto images = [](const fs::path& path) { return is_image_folder(path) ? path : fs::path(); };
-  const fs::path train = images(folder / "train"), test = images(folder / "test");
+  std::string unused;
+  const fs::path train = part_folder(folder, {"train", "training"}, unused);
+  const fs::path test = part_folder(folder, {"test", "testing", "validation", "valid", "val", "dev"}, unused);
   add(DataFormat::images, train, test);
-  if (train.empty() && test.empty()) add(DataFormat::images, images(folder), {});
+  if (!unused.empty()) all.back().remark = fmt::format("{}: not used:{}", printable(folder), unused);
+  if (train.empty() && test.empty()) add(DataFormat::images, is_image_folder(folder) ? folder : fs::path(), {});
   if (!all.empty()) return all;
   std::vector<fs::path> texts;  // of another name: the only one is meant
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -142,9 +160,10 @@ FoundDataset find_in_folder(const fs::path& folder) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
-         "or one .txt file) and for folders of PNG, JPEG or PGM images; `data/get NAME DIR` downloads mnist, "
+         "or one .txt file) and for images as CLASS/FILE.png, .jpg, .jpeg or .pgm, in it or in train/ and test/{}; "
+         "`data/get NAME DIR` downloads mnist, "
          "fashion_mnist, cifar10 or tinyshakespeare",
-         printable(folder));
+         printable(folder), has_images(folder) ? ", but the images here are in no folder of a class" : "");
   }
   if (all.size() > 1) {
     fail(ExitCode::bad_input, "{}: files of two formats, {} and {}; keep one format in a folder", printable(folder),
@@ -163,28 +182,6 @@ FoundDataset find_named(const SetIdentity& known) {
   found.set = known;
   found.is_named = true;
   return found;
-}
-
-// Of all pixels, rounded to the four digits that are usual; of more than 64 MiB of them, of samples at even distances.
-PixelScale measured_scale(const SampleSource& source) {
-  constexpr int64_t max_bytes = int64_t{1} << 26;
-  const SampleInfo& info = source.info();
-  const int64_t max = std::max<int64_t>(1, max_bytes / info.image_bytes()), step = (info.count + max - 1) / max;
-  std::array<int64_t, 256> counts{};
-  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
-  for (int64_t i = 0; i < info.count; i += step) {
-    source.read(i, image.data());
-    for (const uint8_t pixel : image) ++counts[pixel];
-  }
-  double pixels = 0, sum = 0, squares = 0;
-  for (size_t value = 0; value < counts.size(); ++value) {
-    const double scaled = static_cast<double>(value) / 255, count = static_cast<double>(counts[value]);
-    pixels += count, sum += count * scaled, squares += count * scaled * scaled;
-  }
-  const double mean = sum / pixels, deviation = std::sqrt(std::max(0.0, squares / pixels - mean * mean));
-  const auto rounded = [](double number) { return static_cast<float>(std::round(number * 1e4) / 1e4); };
-  constexpr double least = 1e-3;  // images of one colour
-  return {rounded(mean), deviation < least ? default_pixel_scale.deviation : rounded(deviation)};
 }
 
 void check_complete(const IdxPlace& place, size_t from, size_t to) {
@@ -241,7 +238,7 @@ std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part, 
            b == test.end() ? "(none)" : printable(*b));
     }
   }
-  return open_image_folder(found.path(part), found.set);
+  return open_image_folder(found.path(part), found.set, found.path(part == Part::train ? Part::test : Part::train));
 }
 
 std::unique_ptr<SampleSource> open_generated(const FoundDataset&, Part part, int64_t limit) {
@@ -309,8 +306,8 @@ FoundDataset find_dataset(const std::string& name_or_path) {
     fail(ExitCode::bad_input,
          "{}: expected a folder, or a file whose name has .record or .tfrecord in it or ends in .txt", printable(path));
   }
-  fail(ExitCode::io, "{}: not found; expected a folder, record files, or one of the names {}", printable(path),
-       fmt::join(dataset_names(), ", "));
+  fail(ExitCode::io, "{}: not found; expected a folder, record files, a .txt file, or one of the names {}",
+       printable(path), fmt::join(dataset_names(), ", "));
 }
 
 FoundDataset find_digits() {
@@ -323,6 +320,30 @@ FoundDataset find_digits() {
   return find_dataset("synthetic");
 }
 
+bool needs_scale(const FoundDataset& found) { return !found.set.scale && !table_row(found.format).has_scale; }
+
+// Rounded to the four digits that are usual; of more than 64 MiB of pixels, of samples at even distances.
+PixelScale measured_scale(const SampleSource& source) {
+  constexpr int64_t max_bytes = int64_t{1} << 26;
+  const SampleInfo& info = source.info();
+  const int64_t max = std::max<int64_t>(1, max_bytes / info.image_bytes()), step = (info.count + max - 1) / max;
+  std::array<int64_t, 256> counts{};
+  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
+  for (int64_t i = 0; i < info.count; i += step) {
+    source.read(i, image.data());
+    for (const uint8_t pixel : image) ++counts[pixel];
+  }
+  double pixels = 0, sum = 0, squares = 0;
+  for (size_t value = 0; value < counts.size(); ++value) {
+    const double scaled = static_cast<double>(value) / 255, count = static_cast<double>(counts[value]);
+    pixels += count, sum += count * scaled, squares += count * scaled * scaled;
+  }
+  const double mean = sum / pixels, deviation = std::sqrt(std::max(0.0, squares / pixels - mean * mean));
+  const auto rounded = [](double number) { return static_cast<float>(std::round(number * 1e4) / 1e4); };
+  constexpr double least = 1e-3;  // images of one colour
+  return {rounded(mean), deviation < least ? default_pixel_scale.deviation : rounded(deviation)};
+}
+
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit) {
   if (!found.has(part)) {
     fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
@@ -333,10 +354,10 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
   }
   const Format& format = table_row(found.format);
   const SetIdentity& set = found.format == DataFormat::cifar10 ? *find_known("cifar10") : found.set;
-  const bool knows_scale = set.scale || format.has_scale;
-  auto source = format.open(found, part, knows_scale ? limit : 0);
+  const bool measures = needs_scale(found);
+  auto source = format.open(found, part, measures ? 0 : limit);
   PixelScale scale = source->info().scale;
-  if (!knows_scale) {
+  if (measures) {
     const bool is_other = part == Part::test && found.has(Part::train);
     scale = measured_scale(is_other ? *format.open(found, Part::train, 0) : *source);
   }

@@ -5,6 +5,7 @@
 //   record    train.record-00000-of-00001 ..., test.record-00000-of-00001 ...           both
 //   tfrecord  train.tfrecord-00000-of-00001 ... or train.tfrecord, test. as well        both
 //   images    train/CLASS/FILE, test/CLASS/FILE, or CLASS/FILE                          both, or training only
+//             (train or training, and the first of test, testing, validation, valid, val and dev, in any case)
 //   cifar10   data_batch_1.bin ..., test_batch.bin, also in cifar-10-batches-bin/       both
 //   text      input.txt                                                                 both
 //
@@ -39,6 +40,7 @@ struct FoundDataset {
   bool is_named = false;              // found by its name, which says what it is; not by a path
   int64_t context = default_context;  // of a text
   std::string vocabulary = {};        // of a text, see open_text(); empty: its own
+  std::string remark = {};            // what the user should know about the folder; empty: nothing
 
   // Whether its first samples are as any others: those of a set that is published so, and not in the order of classes.
   bool has_mixed_samples() const { return is_named || format == DataFormat::cifar10; }
@@ -68,6 +70,11 @@ FoundDataset find_digits();
 // such split, or files are missing), usage (found.set.size, but no folder of images), bad_input.
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
+
+// Whether open_dataset() has to measure how to normalise the pixels, and the measuring: mean and deviation of all, or
+// of samples at even distances. Throws what reading throws.
+bool needs_scale(const FoundDataset& found);
+PixelScale measured_scale(const SampleSource& training);
 
 // Throws Error (bad_input) if a training and a test split do not belong together.
 void check_one_set(const std::string& name_or_path, const SampleInfo& train, const SampleInfo& test);

@@ -54,9 +54,10 @@ struct Covered {
   int64_t first;
   std::vector<double> weights;  // they add up to 1
 };
-std::vector<Covered> coverage(int64_t before, int64_t after) {
+// length: of the side in pixels, of which the last may be less than a whole one.
+std::vector<Covered> coverage(int64_t before, double length, int64_t after) {
   std::vector<Covered> all;
-  const double step = static_cast<double>(before) / static_cast<double>(after);
+  const double step = length / static_cast<double>(after);
   for (int64_t i = 0; i < after; ++i) {
     const double begin = static_cast<double>(i) * step, end = static_cast<double>(i + 1) * step;
     const auto first = std::min(static_cast<int64_t>(begin), before - 1);
@@ -69,9 +70,10 @@ std::vector<Covered> coverage(int64_t before, int64_t after) {
   return all;
 }
 
-Image resized(const Image& image, const ImageShape& wanted) {
-  const std::vector<Covered> rows = coverage(image.shape.rows, wanted.rows);
-  const std::vector<Covered> columns = coverage(image.shape.columns, wanted.columns);
+Image resized(const Image& image, const ImageShape& full, int64_t part, const ImageShape& wanted) {
+  const auto length = [part](int64_t side) { return static_cast<double>(side) / static_cast<double>(part); };
+  const std::vector<Covered> rows = coverage(image.shape.rows, length(full.rows), wanted.rows);
+  const std::vector<Covered> columns = coverage(image.shape.columns, length(full.columns), wanted.columns);
   const int64_t channels = image.shape.channels;
   Image changed{{wanted.rows, wanted.columns, channels}, {}};
   for (const Covered& row : rows) {
@@ -92,11 +94,10 @@ Image resized(const Image& image, const ImageShape& wanted) {
   return changed;
 }
 
-}  // namespace
-
-FittedImage fit_image(const Image& given, const ImageShape& wanted) {
+// Turning comes last: the row that stands for fewer rows is then still the last one.
+FittedImage fit(StoredImage&& given, const ImageShape& wanted) {
   check(wanted.channels == 1 || wanted.channels == 3, "fit_image: {} channels, expected 1 or 3", wanted.channels);
-  FittedImage fitted{given, {}};
+  FittedImage fitted{std::move(given.image), {}};
   Image& image = fitted.image;
   if (image.shape.channels % 2 == 0) {
     const bool ink = is_ink(image);
@@ -107,12 +108,25 @@ FittedImage fit_image(const Image& given, const ImageShape& wanted) {
     image = with_channels(image, wanted.channels);
     fitted.changes.emplace_back(wanted.channels == 1 ? "colour made grey" : "grey made colour");
   }
-  if (image.shape != wanted) {
-    fitted.changes.push_back(fmt::format("resized from {} x {} to {} x {}", image.shape.columns, image.shape.rows,
-                                         wanted.columns, wanted.rows));
-    image = resized(image, wanted);
+  if (const ImageShape full = as_stored(given.full, given.orientation);
+      full.rows != wanted.rows || full.columns != wanted.columns) {
+    fitted.changes.push_back(
+        fmt::format("resized from {} x {} to {} x {}", full.columns, full.rows, wanted.columns, wanted.rows));
+    image = resized(image, given.full, given.part, as_stored(wanted, given.orientation));
+  }
+  if (given.orientation != 1) {
+    image = upright(image, given.orientation);
+    fitted.changes.emplace_back("turned upright");
   }
   return fitted;
+}
+
+}  // namespace
+
+FittedImage fit_image(const Image& image, const ImageShape& wanted) { return fit({image, image.shape}, wanted); }
+
+FittedImage decode_to_fit(std::span<const uint8_t> file, const std::string& name, const ImageShape& wanted) {
+  return fit(decode_stored(file, name, largest_side_to_fit, wanted), wanted);
 }
 
 void invert(Image& image) {

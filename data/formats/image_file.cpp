@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #ifdef HALFSTEP_PNG
 #include <png.h>
@@ -28,8 +29,31 @@ void check_shape(const std::string& name, const ImageShape& shape, int64_t max_s
        shape.columns, max_side, max_side);
 }
 
+// Of the bytes of an EXIF note, which are a TIFF file: the tag 0x0112 of its first directory. What is not there reads
+// as 0, so a damaged note gives 1.
+int orientation_in(View tiff) {
+  const bool little = !tiff.empty() && tiff[0] == 'I';
+  const auto number = [&](uint64_t at, uint64_t bytes) {
+    uint64_t value = 0;
+    for (uint64_t i = 0; i < bytes; ++i) {
+      const uint64_t place = at + (little ? bytes - 1 - i : i);
+      value = value << 8 | (place < tiff.size() ? tiff[place] : 0);
+    }
+    return value;
+  };
+  if (number(2, 2) != 42) return 1;
+  const uint64_t directory = number(4, 4), entries = number(directory, 2);
+  for (uint64_t entry = directory + 2; entry < directory + 2 + 12 * entries; entry += 12) {
+    if (number(entry, 2) != 0x0112) continue;
+    constexpr uint64_t unsigned_16 = 3;
+    const uint64_t value = number(entry + 8, 2);
+    return number(entry + 2, 2) == unsigned_16 && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+  }
+  return 1;
+}
+
 // P5 WIDTH HEIGHT MAXIMUM, separated by white space and comments, one white space, the pixels.
-Image decode_pgm(View file, const std::string& name, int64_t max_side) {
+StoredImage decode_pgm(View file, const std::string& name, int64_t max_side) {
   size_t at = 2;
   const auto peek = [&] { return at < file.size() ? int{file[at]} : -1; };
   const auto is_space = [](int c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
@@ -56,7 +80,7 @@ Image decode_pgm(View file, const std::string& name, int64_t max_side) {
     fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes", name,
          shape.rows, shape.columns, at, file.size());
   }
-  return {shape, {file.begin() + static_cast<std::ptrdiff_t>(at), file.end()}};
+  return {{shape, {file.begin() + static_cast<std::ptrdiff_t>(at), file.end()}}, shape};
 }
 
 constexpr uint8_t png_signature[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
@@ -145,29 +169,44 @@ class PngReader : NonCopyable {
         png_read_row(state_.png, pixels + row * row_bytes, nullptr);
       }
     }
-    png_read_end(state_.png, nullptr);
+    png_read_end(state_.png, state_.info);
     return true;
+  }
+
+  // After read_pixels(): the note may follow them.
+  int orientation() {
+#ifdef PNG_eXIf_SUPPORTED
+    png_uint_32 bytes = 0;
+    png_bytep note = nullptr;
+    if (png_get_eXIf_1(state_.png, state_.info, &bytes, &note) != 0) return orientation_in({note, bytes});
+#endif
+    return 1;
   }
 
  private:
   PngState state_;
 };
 
-Image decode_png(View file, const std::string& name, int64_t max_side) {
+// With the pixels unless only the shape is asked for.
+StoredImage decode_png(View file, const std::string& name, int64_t max_side, bool only_shape) {
   // libpng's message for a wrong size has no numbers. The first chunk is the header: width at 16, height at 20.
   if (file.size() >= 24) check_shape(name, {get_big_endian(&file[20]), get_big_endian(&file[16]), 1}, max_side);
   PngReader reader(file);
-  Image image;
+  StoredImage stored;
+  Image& image = stored.image;
   const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };
   if (!reader.read_header(image.shape, max_side)) fail_png();
+  if (only_shape) return stored;
   image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
   if (!reader.read_pixels(image.pixels.data())) fail_png();
-  return image;
+  stored.full = image.shape;
+  stored.orientation = reader.orientation();
+  return stored;
 }
 
 #else
 
-Image decode_png(View, const std::string& name, int64_t) {
+StoredImage decode_png(View, const std::string& name, int64_t, bool) {
   fail(ExitCode::bad_input, "{}: PNG, but this program was built without libpng; install libpng-dev and build again",
        name);
 }
@@ -224,10 +263,21 @@ class JpegReader : NonCopyable {
     state_.progress.progress_monitor = on_jpeg_progress;
     jpeg_.progress = &state_.progress;
     jpeg_mem_src(&jpeg_, file_.data(), static_cast<unsigned long>(file_.size()));
+    constexpr int exif = JPEG_APP0 + 1;
+    jpeg_save_markers(&jpeg_, exif, 0xffff);
     jpeg_read_header(&jpeg_, TRUE);
+    for (const auto* marker = jpeg_.marker_list; marker != nullptr && orientation_ == 1; marker = marker->next) {
+      constexpr std::string_view begin("Exif\0\0", 6);  // other notes have the same marker
+      const View note(marker->data, marker->data_length);
+      if (marker->marker != exif || note.size() < begin.size() || !std::equal(begin.begin(), begin.end(), note.begin()))
+        continue;
+      orientation_ = orientation_in(note.subspan(begin.size()));
+    }
     shape = {jpeg_.image_height, jpeg_.image_width, jpeg_.num_components};
     return true;
   }
+
+  int orientation() const { return orientation_; }  // after read_header()
 
   // Of a `part`-th of the size. REQUIRES: room for `bytes` bytes, which they take
   bool read_pixels(unsigned part, uint8_t* pixels, size_t bytes) {
@@ -250,32 +300,43 @@ class JpegReader : NonCopyable {
   const View file_;
   JpegState state_;
   jpeg_decompress_struct jpeg_ = {};
+  int orientation_ = 1;
 };
 
 // The largest of the divisors that libjpeg has fast code for that leaves at least `smallest`.
-unsigned divisor_of(const ImageShape& shape, const std::optional<ImageShape>& smallest) {
+unsigned divisor_of(const ImageShape& shape, const std::optional<ImageShape>& smallest, int orientation) {
+  if (!smallest) return 1;
+  const ImageShape least = as_stored(*smallest, orientation);
   for (const unsigned part : {8, 4, 2}) {
-    if (smallest && shape.rows / part >= smallest->rows && shape.columns / part >= smallest->columns) return part;
+    if (shape.rows / part >= least.rows && shape.columns / part >= least.columns) return part;
   }
   return 1;
 }
 
-Image decode_jpeg(View file, const std::string& name, int64_t max_side, const std::optional<ImageShape>& smallest) {
+// See decode_png().
+StoredImage decode_jpeg(View file, const std::string& name, int64_t max_side, const std::optional<ImageShape>& smallest,
+                        bool only_shape) {
   JpegReader reader(file);
-  Image image;
+  StoredImage stored;
+  ImageShape& shape = stored.image.shape;
   const auto fail_jpeg = [&] { fail(ExitCode::bad_input, "{}: JPEG cannot be read: {}", name, reader.message()); };
-  if (!reader.read_header(image.shape)) fail_jpeg();
-  check_shape(name, image.shape, max_side);
-  if (image.shape.channels != 1 && image.shape.channels != 3) {
+  if (!reader.read_header(shape)) fail_jpeg();
+  check_shape(name, shape, max_side);
+  if (shape.channels != 1 && shape.channels != 3) {
     fail(ExitCode::bad_input, "{}: JPEG of {} components (CMYK has 4), expected 1 (grey) or 3 (colour); convert it",
-         name, image.shape.channels);
+         name, shape.channels);
   }
-  const unsigned part = divisor_of(image.shape, smallest);
-  image.shape.rows = (image.shape.rows + part - 1) / part;
-  image.shape.columns = (image.shape.columns + part - 1) / part;
-  image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
-  if (!reader.read_pixels(part, image.pixels.data(), image.pixels.size())) fail_jpeg();
-  return image;
+  if (only_shape) return stored;
+  stored.full = shape;
+  stored.orientation = reader.orientation();
+  const unsigned part = divisor_of(shape, smallest, stored.orientation);
+  stored.part = part;
+  shape.rows = (shape.rows + part - 1) / part;
+  shape.columns = (shape.columns + part - 1) / part;
+  std::vector<uint8_t>& pixels = stored.image.pixels;
+  pixels.resize(static_cast<size_t>(shape.image_bytes()));
+  if (!reader.read_pixels(part, pixels.data(), pixels.size())) fail_jpeg();
+  return stored;
 }
 
 class JpegWriter : NonCopyable {
@@ -311,12 +372,20 @@ class JpegWriter : NonCopyable {
 
 #else
 
-Image decode_jpeg(View, const std::string& name, int64_t, const std::optional<ImageShape>&) {
+StoredImage decode_jpeg(View, const std::string& name, int64_t, const std::optional<ImageShape>&, bool) {
   fail(ExitCode::bad_input, "{}: JPEG, but this program was built without libjpeg; install libjpeg-dev and build again",
        name);
 }
 
 #endif
+
+StoredImage decode(View file, const std::string& name, int64_t max_side, const std::optional<ImageShape>& smallest,
+                   bool only_shape) {
+  if (is_png(file)) return decode_png(file, name, max_side, only_shape);
+  if (is_jpeg(file)) return decode_jpeg(file, name, max_side, smallest, only_shape);
+  if (is_pgm(file)) return decode_pgm(file, name, max_side);
+  fail(ExitCode::bad_input, "{}: starts neither as PNG nor as JPEG or PGM (P5), expected one of them", name);
+}
 
 }  // namespace
 
@@ -374,12 +443,45 @@ std::vector<uint8_t> encode_jpeg(const Image&) {
 
 #endif
 
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side,
-                   const std::optional<ImageShape>& smallest) {
-  if (is_png(file)) return decode_png(file, name, max_side);
-  if (is_jpeg(file)) return decode_jpeg(file, name, max_side, smallest);
-  if (is_pgm(file)) return decode_pgm(file, name, max_side);
-  fail(ExitCode::bad_input, "{}: starts neither as PNG nor as JPEG or PGM (P5), expected one of them", name);
+StoredImage decode_stored(std::span<const uint8_t> file, const std::string& name, int64_t max_side,
+                          const std::optional<ImageShape>& smallest) {
+  return decode(file, name, max_side, smallest, false);
+}
+
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side) {
+  const StoredImage stored = decode_stored(file, name, max_side, {});
+  return upright(stored.image, stored.orientation);
+}
+
+int64_t channels_of(std::span<const uint8_t> file, const std::string& name, int64_t max_side) {
+  return decode(file, name, max_side, {}, true).image.shape.channels;
+}
+
+ImageShape as_stored(const ImageShape& shape, int orientation) {
+  constexpr int first_turned = 5;  // by a quarter
+  return orientation < first_turned ? shape : ImageShape{shape.columns, shape.rows, shape.channels};
+}
+
+// EXIF 2.32, page 41: which side of the stored image is the top, and which the left one.
+Image upright(const Image& image, int orientation) {
+  check(orientation >= 1 && orientation <= 8, "upright: orientation {}, expected 1 to 8", orientation);
+  if (orientation == 1) return image;
+  const bool turns = orientation > 4;
+  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const auto& [rows, columns, channels] = image.shape;
+  Image turned{as_stored(image.shape, orientation), {}};
+  turned.pixels.reserve(image.pixels.size());
+  for (int64_t i = 0; i < turned.shape.rows; ++i) {
+    for (int64_t j = 0; j < turned.shape.columns; ++j) {
+      const int64_t row = turns ? j : i, column = turns ? i : j;
+      const int64_t pixel =
+          (from_bottom ? rows - 1 - row : row) * columns + (from_right ? columns - 1 - column : column);
+      const uint8_t* at = &image.pixels[static_cast<size_t>(pixel * channels)];
+      turned.pixels.insert(turned.pixels.end(), at, at + channels);
+    }
+  }
+  return turned;
 }
 
 std::vector<uint8_t> encode_pgm(const Image& image) {

@@ -24,12 +24,29 @@ struct Image {
 bool can_read_png();
 bool can_read_jpeg();  // see can_read_png()
 
+// An image as a file stores it. A JPEG may have been decoded at a half, a quarter or an eighth of its size.
+struct StoredImage {
+  Image image;
+  ImageShape full;   // rows and columns in the file; channels as the image's
+  int64_t part = 1;  // so many of the file's rows, and columns, are one here; the last one may stand for fewer
+  int orientation =
+      1;  // EXIF's tag 0x0112, 1 to 8: how the camera was held; 1 is upright, and what a file does not say
+};
+
 // A palette becomes colours, 1 to 4 bits of grey become 8; 16 bits are refused. Throws Error (bad_input) that starts
 // with `name`: not such a file, damaged (PNG has a checksum for each part, JPEG has none), or a side longer than
-// `max_side`. With `smallest`, a JPEG is decoded at a half, a quarter or an eighth of its size, in less time, if that
-// has at least so many rows and columns.
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side = max_image_side,
-                   const std::optional<ImageShape>& smallest = {});
+// `max_side`. A damaged note of how the camera was held is none. With `smallest`, a JPEG is decoded smaller, in less
+// time, if it then has at least so many rows and columns when it is upright.
+StoredImage decode_stored(std::span<const uint8_t> file, const std::string& name, int64_t max_side,
+                          const std::optional<ImageShape>& smallest);
+// The shape of an upright image as a file with this orientation has it, and the other way round.
+ImageShape as_stored(const ImageShape& shape, int orientation);
+// Turned as `orientation`, of StoredImage, says. REQUIRES: 1 to 8
+Image upright(const Image& image, int orientation);
+// decode_stored() of all pixels, upright.
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side = max_image_side);
+// The channels that decode_image() gives, by the file's header alone. Throws as that.
+int64_t channels_of(std::span<const uint8_t> file, const std::string& name, int64_t max_side);
 
 // JPEG loses a little, here at the usual quality of 90.
 // REQUIRES: the image is not empty and has as many pixels as its shape says; for PGM one channel, for JPEG one or

@@ -11,6 +11,7 @@
 #include "data/formats/fit_image.h"
 #include "data/formats/image_file.h"
 #include "engine/check.h"
+#include "engine/files/crc32c.h"
 #include "engine/files/input_file.h"
 #include "engine/files/output_file.h"
 
@@ -60,10 +61,7 @@ bool has_image_name(const fs::path& path) {
 
 constexpr const char* image_names = ".png, .jpg, .jpeg or .pgm";
 
-Image read_image(const fs::path& path, int64_t max_side = max_image_side,
-                 const std::optional<ImageShape>& smallest = {}) {
-  return decode_image(read_file(path, max_image_file_bytes), printable(path), max_side, smallest);
-}
+std::vector<uint8_t> bytes_of(const fs::path& path) { return read_file(path, max_image_file_bytes); }
 
 // A set without names: that of folder 7 is 7 already.
 std::vector<std::string> names_of(const std::vector<fs::path>& classes) {
@@ -91,29 +89,63 @@ struct ImageEntry {
   std::string file;  // its name in the folder of the class
 };
 
+struct ImageList {
+  std::vector<fs::path> classes, skipped;
+  std::vector<ImageEntry> images;
+
+  fs::path path(size_t index) const { return classes[static_cast<size_t>(images[index].label)] / images[index].file; }
+};
+
+ImageList list_images(const fs::path& folder) {
+  ImageList list{folders_in(folder), {}, {}};
+  for (size_t label = 0; label < list.classes.size(); ++label) {
+    for (const fs::path& path : entries_of(list.classes[label])) {
+      if (has_image_name(path)) {
+        list.images.push_back({static_cast<int32_t>(label), path.filename().string()});
+      } else {
+        list.skipped.push_back(path);
+      }
+    }
+  }
+  return list;
+}
+
+bool has_colour(const ImageList& list) {
+  for (size_t i = 0; i < list.images.size(); ++i) {
+    const fs::path path = list.path(i);
+    if (channels_of(bytes_of(path), printable(path), largest_side_to_fit) > 2) return true;
+  }
+  return false;
+}
+
 class ImageFolderSource : public SampleSource {
  public:
-  ImageFolderSource(SampleInfo info, std::vector<fs::path> classes, std::vector<ImageEntry> images, bool resizes)
-      : SampleSource(std::move(info)), classes_(std::move(classes)), images_(std::move(images)), resizes_(resizes) {}
+  ImageFolderSource(SampleInfo info, ImageList list, const SetIdentity& set)
+      : SampleSource(std::move(info)), list_(std::move(list)), resizes_(set.size), how_to_resize_(set.how_to_resize) {}
 
  private:
   void read_sample(int64_t index, uint8_t* to) const override {
-    const ImageEntry& entry = images_[static_cast<size_t>(index)];
-    const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
+    const fs::path path = list_.path(static_cast<size_t>(index));
     const ImageShape& shape = info().shape();
-    const Image image =
-        resizes_ ? fit_image(read_image(path, largest_side_to_fit, shape), shape).image : read_image(path);
+    const Image image = resizes_ ? decode_to_fit(bytes_of(path), printable(path), shape).image
+                                 : decode_image(bytes_of(path), printable(path));
     if (image.shape != shape) {
-      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to",
-           printable(path), image.shape.text(), info().text());
+      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to{}",
+           printable(path), image.shape.text(), info().text(), how_to_resize_);
     }
     std::copy(image.pixels.begin(), image.pixels.end(), to);
   }
-  int32_t sample_label(int64_t index) const override { return images_[static_cast<size_t>(index)].label; }
+  int32_t sample_label(int64_t index) const override { return list_.images[static_cast<size_t>(index)].label; }
+  // Of its name: which files are beside it, and where the folder is, is nothing to it.
+  uint32_t sample_checksum(int64_t index) const override {
+    const fs::path path = list_.path(static_cast<size_t>(index));
+    const std::string name = path.parent_path().filename().native() + "/" + path.filename().native();
+    return crc32c(name.data(), name.size());
+  }
 
-  const std::vector<fs::path> classes_;
-  const std::vector<ImageEntry> images_;
+  const ImageList list_;
   const bool resizes_;
+  const std::string how_to_resize_;
 };
 
 // In the order of ImageFormat.
@@ -188,55 +220,46 @@ std::vector<fs::path> image_files(const fs::path& folder) {
   return files;
 }
 
-bool is_image_folder(const fs::path& folder) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) return false;
-  for (const fs::path& inner : folders_in(folder)) {
-    const std::vector<fs::path> files = entries_of(inner);
-    if (std::ranges::any_of(files, has_image_name)) return true;
-  }
-  return false;
+bool has_images(const fs::path& folder) {
+  const std::vector<fs::path> files = entries_of(folder);
+  return std::ranges::any_of(files, has_image_name);
 }
 
-std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const SetIdentity& set) {
-  std::vector<fs::path> classes = folders_in(folder);
-  if (classes.empty()) {
+bool is_image_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_directory(folder, ignored) && std::ranges::any_of(folders_in(folder), has_images);
+}
+
+std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const SetIdentity& set,
+                                                const fs::path& other_part) {
+  ImageList list = list_images(folder);
+  const size_t classes = list.classes.size();
+  if (classes == 0) {
     fail(ExitCode::bad_input, "{}: has no folders in it, expected one for each class", printable(folder));
   }
-  if (classes.size() > static_cast<size_t>(max_classes)) {
-    fail(ExitCode::bad_input, "{}: {} folders, expected one for each of at most {} classes", printable(folder),
-         classes.size(), max_classes);
+  if (classes > static_cast<size_t>(max_classes)) {
+    fail(ExitCode::bad_input, "{}: {} folders, expected one for each of at most {} classes", printable(folder), classes,
+         max_classes);
   }
-  std::vector<ImageEntry> images;
-  std::vector<fs::path> skipped;
-  for (size_t label = 0; label < classes.size(); ++label) {
-    for (const fs::path& path : entries_of(classes[label])) {
-      if (!has_image_name(path)) {
-        skipped.push_back(path);
-        continue;
-      }
-      images.push_back({static_cast<int32_t>(label), path.filename().string()});
-    }
-  }
-  if (images.empty()) {
-    fail(ExitCode::bad_input, "{}: {} folders of classes, but no {} file in them", printable(folder), classes.size(),
+  if (list.images.empty()) {
+    fail(ExitCode::bad_input, "{}: {} folders of classes, but no {} file in them", printable(folder), classes,
          image_names);
   }
-  const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file,
-                                 set.size ? largest_side_to_fit : max_image_side);
-  SampleInfo info{first.shape, set.name, fmt::format("folder of images {}", printable(folder))};
+  ImageShape shape;
   if (set.size) {
-    info.rows = set.size->rows, info.columns = set.size->columns;
-    info.channels = first.shape.channels <= 2 ? 1 : 3;  // without transparency
-    info.description += fmt::format(", resized to {} x {}", info.rows, info.columns);
+    const bool is_colour = has_colour(list) || (!other_part.empty() && has_colour(list_images(other_part)));
+    shape = {set.size->rows, set.size->columns, is_colour ? 3 : 1};
+  } else {
+    shape = decode_image(bytes_of(list.path(0)), printable(list.path(0))).shape;
   }
+  SampleInfo info{shape, set.name, fmt::format("folder of images {}", printable(folder))};
+  if (set.size) info.description += fmt::format(", resized to {} x {}", info.rows, info.columns);
   info.scale = set.scale.value_or(default_pixel_scale);
-  info.class_names = names_of(classes);
-  info.remark = text_of(skipped);
-  info.count = std::ssize(images);
-  info.classes = static_cast<int>(classes.size());
-  return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images),
-                                             set.size.has_value());
+  info.class_names = names_of(list.classes);
+  info.remark = text_of(list.skipped);
+  info.count = std::ssize(list.images);
+  info.classes = static_cast<int>(classes);
+  return std::make_unique<ImageFolderSource>(std::move(info), std::move(list), set);
 }
 
 std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format,

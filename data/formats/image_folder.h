@@ -15,9 +15,11 @@ namespace hs {
 // The names of the class folders give the labels: numbers first, in numeric order, then by their bytes. The names of
 // the files, sorted by their bytes, give the order. Files are PNG, JPEG or PGM (.png, .jpg, .jpeg, .pgm); others are
 // skipped, which the remark says if they are in a class and not hidden. The first image determines the shape of all,
-// and read() refuses an image of another shape; with set.size, fit_image() gives all of them that size, in grey or
-// colour as the first. Throws Error: io (no such folder, or it cannot be read), bad_input (no classes or no images).
-std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& folder, const SetIdentity& set = {});
+// and read() refuses an image of another shape; with set.size, decode_to_fit() gives all of them that size, in colour
+// if any of them, or of those in the folder of the other part of the set, has colours. Throws Error: io (no such
+// folder, or it cannot be read), bad_input (no classes or no images).
+std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& folder, const SetIdentity& set = {},
+                                                const std::filesystem::path& other_part = {});
 
 // The names of the class folders, in the order of the labels.
 std::vector<std::string> class_names(const std::filesystem::path& folder);
@@ -25,6 +27,9 @@ std::vector<std::string> class_names(const std::filesystem::path& folder);
 // The PNG, JPEG and PGM files in a folder and in all folders below it, sorted. Throws Error: io, bad_input (there are
 // none).
 std::vector<std::filesystem::path> image_files(const std::filesystem::path& folder);
+
+// Whether there are images in `folder` itself.
+bool has_images(const std::filesystem::path& folder);
 
 // Whether a folder in `folder` contains images.
 bool is_image_folder(const std::filesystem::path& folder);

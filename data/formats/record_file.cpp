@@ -167,6 +167,8 @@ void check_same_set(const Shard& first, const Shard& other, uint64_t number, uin
   expect("samples per block", b.samples_per_block, a.samples_per_block);
   expect("compression", static_cast<uint32_t>(b.compression), static_cast<uint32_t>(a.compression));
   expect("name", printable(b.set.name), printable(a.set.name));
+  expect("names of classes", fmt::format("{}", fmt::join(b.set.class_names, ", ")),
+         fmt::format("{}", fmt::join(a.set.class_names, ", ")));
   expect("sum of the set", b.set_crc, a.set_crc);
 }
 

@@ -1,14 +1,18 @@
 #include "data/formats/record_format.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <sstream>
 
 #include "data/formats/shards.h"
 #include "engine/check.h"
 #include "engine/files/crc32c.h"
 #include "engine/files/endian.h"
+#include "engine/printable.h"
 
 namespace hs {
 namespace {
@@ -17,6 +21,9 @@ constexpr std::string_view magic = "HSRECORD";
 constexpr uint32_t byte_order = 0x01020304;
 constexpr size_t name_offset = 120;
 constexpr size_t crc_offset = record_header_bytes - 4;
+// The names of the classes, each with a line feed behind it, which none of them has in it; zeros where there are none.
+constexpr size_t names_offset = name_offset + record_max_name + 1;
+constexpr size_t max_names = crc_offset - names_offset;
 
 // Calls field(offset, type in the file, number) for each number of the header that decode and encode treat alike.
 template <class Header, class Field>
@@ -83,6 +90,10 @@ RecordHeaderBytes encode_record_header(const RecordHeader& header) {
   put_little_endian(&bytes[68], std::bit_cast<uint32_t>(header.set.scale.deviation));
   put_little_endian(&bytes[88], uint64_t{record_header_bytes});
   header.set.name.copy(reinterpret_cast<char*>(&bytes[name_offset]), record_max_name);
+  if (const std::string names = fmt::format("{}\n", fmt::join(header.set.class_names, "\n"));
+      !header.set.class_names.empty() && names.size() <= max_names) {
+    names.copy(reinterpret_cast<char*>(&bytes[names_offset]), max_names);
+  }
   put_little_endian(&bytes[crc_offset], crc32c(bytes.data(), crc_offset));
   return bytes;
 }
@@ -116,6 +127,13 @@ RecordHeader decode_record_header(const RecordHeaderBytes& bytes, const std::str
   header.set.name.assign(text, std::find(text, text + record_max_name, '\0'));
 
   check_numbers(header, name);
+  std::istringstream names(std::string(text + record_max_name + 1, max_names));
+  for (std::string one; std::getline(names, one) && !names.eof();)
+    header.set.class_names.push_back(printable_text(one));
+  if (!header.set.class_names.empty() && std::ssize(header.set.class_names) != header.set.classes) {
+    fail(ExitCode::bad_input, "{}: the header has names for {} of {} classes; convert the set again", name,
+         header.set.class_names.size(), header.set.classes);
+  }
   if (header.file_bytes != file_bytes) {
     fail(ExitCode::bad_input, "{}: the header says {} bytes, but there are {}; copy the file again", name,
          header.file_bytes, file_bytes);

@@ -19,7 +19,7 @@ inline constexpr uint64_t record_max_block_bytes = uint64_t{1} << 24;  // decomp
 enum class RecordCompression : uint32_t { none = 0, zlib = 1 };
 
 struct RecordHeader {
-  SampleInfo set;  // name, shape, count, classes and scale are in the file
+  SampleInfo set;  // name, shape, count, classes and scale are in the file, and the classes' names if they fit
   uint64_t samples = 0;
   uint64_t first_sample = 0;
   uint32_t shard = 0;

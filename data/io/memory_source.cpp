@@ -51,7 +51,31 @@ PartOfSamples::PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t
       is_mixed_(order == SampleOrder::mixed),
       order_(static_cast<uint64_t>(source_->info().count), {.seed = 0, .purpose = RandomPurpose::shuffle}) {}
 
+PartOfSamples::PartOfSamples(std::shared_ptr<const SampleSource> source, std::vector<int64_t> indices)
+    : SampleSource(with_count(source->info(), std::ssize(indices))),
+      source_(std::move(source)),
+      first_(0),
+      is_mixed_(false),
+      order_(1, {}),
+      indices_(std::move(indices)) {}
+
 PartOfSamples::PartOfSamples(const SampleSource& source, int64_t first, int64_t count, SampleOrder order)
     : PartOfSamples(std::shared_ptr<const SampleSource>(std::shared_ptr<void>(), &source), first, count, order) {}
+
+TrainAndTest split_samples(const std::shared_ptr<const SampleSource>& all, double fraction) {
+  const int64_t count = all->info().count;
+  check(count >= 2, "split_samples: {} samples, expected 2 or more", count);
+  std::vector<std::pair<uint32_t, int64_t>> drawn;  // for each sample a number that its checksum decides
+  for (int64_t i = 0; i < count; ++i) {
+    drawn.emplace_back(random_bits({.seed = all->checksum(i), .purpose = RandomPurpose::shuffle}, 0), i);
+  }
+  std::ranges::sort(drawn);
+  const auto is_held = [fraction](const auto& one) { return static_cast<double>(one.first) < fraction * 0x1p32; };
+  const int64_t held = std::clamp<int64_t>(std::ranges::count_if(drawn, is_held), 1, count - 1);
+  std::vector<int64_t> train, test;
+  for (const auto& [number, index] : drawn) (std::ssize(test) < held ? test : train).push_back(index);
+  return {std::make_unique<PartOfSamples>(all, std::move(train)),
+          std::make_unique<PartOfSamples>(all, std::move(test))};
+}
 
 }  // namespace hs

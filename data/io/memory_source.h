@@ -45,6 +45,8 @@ class PartOfSamples : public SampleSource {
   PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, SampleOrder order);
   PartOfSamples(const SampleSource& source, int64_t first, int64_t count,
                 SampleOrder order);  // `source` must outlive it
+  // The samples of these indices. REQUIRES: each below source->info().count
+  PartOfSamples(std::shared_ptr<const SampleSource> source, std::vector<int64_t> indices);
 
   bool is_in_memory() const override { return source_->is_in_memory(); }
 
@@ -52,6 +54,7 @@ class PartOfSamples : public SampleSource {
   void read_sample(int64_t index, uint8_t* image) const override { source_->read_through(place_of(index), image); }
   int32_t sample_label(int64_t index) const override { return source_->label(place_of(index)); }
   int64_t place_of(int64_t index) const {
+    if (!indices_.empty()) return indices_[static_cast<size_t>(index)];
     return is_mixed_ ? static_cast<int64_t>(order_(static_cast<uint64_t>(first_ + index))) : first_ + index;
   }
 
@@ -59,6 +62,15 @@ class PartOfSamples : public SampleSource {
   const int64_t first_;
   const bool is_mixed_;
   const Permutation order_;
+  const std::vector<int64_t> indices_;  // empty: as the order says
 };
+
+struct TrainAndTest {
+  std::unique_ptr<SampleSource> train, test;
+};
+// Cuts off about this fraction of a set as its test part. Where a sample goes follows from its checksum() alone, so
+// that none changes sides when others are added or taken away; but for the only one of a part, because each has one at
+// least. Both are mixed. REQUIRES: two samples or more, 0 < fraction < 1. Throws what checksum() throws.
+TrainAndTest split_samples(const std::shared_ptr<const SampleSource>& all, double fraction);
 
 }  // namespace hs

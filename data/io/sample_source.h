@@ -12,6 +12,7 @@
 
 #include "engine/batch.h"
 #include "engine/error.h"
+#include "engine/files/crc32c.h"
 
 namespace hs {
 
@@ -48,6 +49,7 @@ struct SetIdentity {
   std::optional<PixelScale> scale = {};       // how to normalise the pixels, if that is known
   std::vector<std::string> class_names = {};  // see SampleInfo; empty: as the files say
   std::optional<ImageShape> size = {};        // to resize images of files to, whatever its channels
+  std::string how_to_resize = {};             // for the message that it is missing: what the user has to add
 };
 
 // What a source knows about its samples.
@@ -101,12 +103,25 @@ class SampleSource : NonCopyable {
     return sample_label(index);
   }
 
+  // Of what tells this sample from others wherever it stands in the set: its name if it has one, else its pixels and
+  // label. Throws what read() throws.
+  uint32_t checksum(int64_t index) const {
+    check_index(index);
+    return sample_checksum(index);
+  }
+
  protected:
   explicit SampleSource(SampleInfo info) : info_(std::move(info)) {}  // for the formats
 
  private:
   virtual void read_sample(int64_t index, uint8_t* image) const = 0;
   virtual int32_t sample_label(int64_t index) const = 0;
+  virtual uint32_t sample_checksum(int64_t index) const {
+    std::vector<uint8_t> image(static_cast<size_t>(info_.image_bytes()));
+    read(index, image.data());
+    const int32_t label = sample_label(index);
+    return crc32c(&label, sizeof label, crc32c(image.data(), image.size()));
+  }
 
   void check_index(int64_t index) const {
     if (index >= 0 && index < info_.count) return;

@@ -2,6 +2,9 @@
 #include "data/formats/fit_image.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
 
 #include "engine/error.h"
 
@@ -38,6 +41,41 @@ TEST_CASE("a pixel is the mean of what it covers") {
     for (const int64_t to : {1, 28, 64}) {
       const Pixels one = resized(Pixels(static_cast<size_t>(from * from), 201), {from, from, 1}, {to, to, 1});
       CHECK(one == Pixels(static_cast<size_t>(to * to), 201));
+    }
+  }
+}
+
+// Decoded at a half, a quarter and an eighth, with each number of rows and columns that is left over: white there,
+// black elsewhere. As one decodes all of it, and held in each way, of which none has the white at the end of both
+// sides.
+TEST_CASE("a JPEG that is decoded smaller is the same image") {
+  if (!can_read_jpeg()) return;
+  constexpr ImageShape wanted = {24, 32, 1};
+  for (const int64_t part : {2, 4, 8}) {
+    for (int64_t left = 0; left < part; ++left) {
+      const ImageShape shape = {24 * part + left, 32 * part + left, 1};
+      Image image{shape, {}};
+      for (int64_t i = 0; i < shape.image_bytes(); ++i) {
+        const bool is_white = i / shape.columns >= 24 * part || i % shape.columns >= 32 * part;
+        image.pixels.push_back(is_white ? 255 : 0);
+      }
+      Pixels file = encode_jpeg(image);
+      CAPTURE(part);
+      CAPTURE(left);
+      CHECK(decode_stored(file, "FILE", largest_side_to_fit, wanted).part == part);
+      const Pixels exact = fit_image(image, wanted).image.pixels,
+                   read = decode_to_fit(file, "FILE", wanted).image.pixels;
+      REQUIRE(read.size() == exact.size());
+      for (size_t i = 0; i < exact.size(); ++i) CHECK(std::abs(read[i] - exact[i]) <= 1);
+      // APP1: EXIF's tag 0x0112 alone.
+      Pixels app1 = {0xff, 0xe1, 0, 34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+                     0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
+      file.insert(file.begin() + 2, app1.begin(), app1.end());
+      const FittedImage turned = decode_to_fit(file, "FILE", as_stored(wanted, 6));
+      CHECK(turned.image.pixels == upright({wanted, read}, 6).pixels);
+      CHECK(turned.changes.front().starts_with(
+          fmt::format("resized from {} x {} to 24 x 32", shape.rows, shape.columns)));
+      CHECK(turned.changes.back() == "turned upright");
     }
   }
 }

@@ -178,7 +178,7 @@ TEST_CASE("jpeg: grey, colours and progressive, whole and scaled") {
   const Bytes two = jpeg(8, 16, 1, {100, -70});
   for (const auto& [rows, columns, divisor] :
        {std::array<int64_t, 3>{1, 2, 8}, {1, 1, 8}, {1, 3, 4}, {2, 2, 4}, {3, 8, 2}, {5, 2, 1}, {9, 99, 1}}) {
-    const Image image = decode_image(two, "FILE", max_image_side, ImageShape{rows, columns});
+    const Image image = decode_stored(two, "FILE", max_image_side, ImageShape{rows, columns}).image;
     CHECK(image.shape == ImageShape{8 / divisor, 16 / divisor});
     CHECK(image.pixels[0] == 228);
     CHECK(image.pixels.back() == 158);
@@ -224,6 +224,47 @@ TEST_CASE("jpeg: refused") {
     // There is no checksum: it may be another picture.
     file.check_flips(
         good, good.size(), [](size_t) { return ""; }, [](const Bytes&) {});
+  }
+}
+
+// EXIF's note of how the camera was held: a directory of one entry, in both orders of bytes.
+Bytes note(uint8_t orientation, bool little = true) {
+  return little ? Bytes{'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0, 0, 0, 0, 0}
+                : Bytes{'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, orientation, 0, 0, 0, 0, 0, 0};
+}
+Bytes with_note(const Bytes& jpeg, const Bytes& note) {
+  return jpeg_begin + segment(0xe1, bytes_of("http://ns.adobe.com/xap/1.0/")) +
+         segment(0xe1, bytes_of(std::string("Exif\0\0", 6)) + note) + Bytes{jpeg.begin() + 2, jpeg.end()};
+}
+
+TEST_CASE("how the camera was held: eight ways, and notes that say nothing") {
+  if (!with_png() || !with_jpeg()) return;
+  const Bytes rows = {0, 1, 2, 3, 0, 4, 5, 6}, grey = jpeg(8, 16, 1, {100, -70});
+  const auto tagged = [&](const Bytes& exif) { return png(3, 2, 8, 0, rows, chunk("eXIf", exif)); };
+  const Bytes turned[] = {{1, 2, 3, 4, 5, 6}, {3, 2, 1, 6, 5, 4}, {6, 5, 4, 3, 2, 1}, {4, 5, 6, 1, 2, 3},
+                          {1, 4, 2, 5, 3, 6}, {4, 1, 5, 2, 6, 3}, {6, 3, 5, 2, 4, 1}, {3, 6, 2, 5, 1, 4}};
+  const Image wide = decode_image(grey, "FILE");
+  for (uint8_t orientation = 1; orientation <= 8; ++orientation) {
+    const ImageShape shape = orientation > 4 ? ImageShape{3, 2, 1} : ImageShape{2, 3, 1};
+    for (const bool little : {false, true}) {
+      check_image(tagged(note(orientation, little)), {shape, turned[orientation - 1]});
+      check_image(with_note(grey, note(orientation, little)), upright(wide, orientation));
+    }
+  }
+  for (const uint8_t none : {0, 9}) check_image(tagged(note(none)), {{2, 3, 1}, turned[0]});
+  // Damaged notes: the picture is there, turned or not.
+  const Bytes good = note(6);
+  for (size_t size = 0; size <= good.size(); ++size) {
+    const Image image = decode_image(with_note(grey, first_bytes(good, size)), "FILE");
+    CHECK(image.shape == (size < 19 ? wide.shape : ImageShape{16, 8, 1}));
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    Bytes changed = good;
+    for (const int value : {0, 1, 0x7f, 0xff}) {
+      changed[at] = static_cast<uint8_t>(value);
+      CHECK(decode_image(with_note(grey, changed), "FILE").pixels.size() == 128);
+      if (at > 3) CHECK(decode_image(tagged(changed), "FILE").pixels.size() == 6);
+    }
   }
 }
 

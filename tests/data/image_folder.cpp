@@ -40,7 +40,15 @@ TEST_CASE("folder: other files are skipped, sizes can be made one, and names of 
   write_bytes(folder / "in" / "cat" / "4.pgm", grey_pgm(7, 5));
   if (can_read_jpeg()) write_bytes(folder / "in" / "cat" / "5.JPEG", encode_jpeg({{40, 30, 1}, Bytes(1200, 128)}));
   write_bytes(folder / "in" / "Dog" / "sub" / "a.pgm", {});
-  const auto source = open_image_folder(folder / "in", {.name = "pets", .size = ImageShape{2, 3}});
+  const SetIdentity pets = {.name = "pets", .size = ImageShape{2, 3}};
+  const auto source = open_image_folder(folder / "in", pets);
+  // Colour if any file has colours, here or in the other part.
+  if (can_read_png()) {
+    write_bytes(folder / "colour" / "x" / "1.png", encode_png({{1, 1, 3}, {1, 2, 3}}));
+    CHECK(open_image_folder(folder / "in", pets, folder / "colour")->info().channels == 3);
+    write_bytes(folder / "colour" / "x" / "0.pgm", grey_pgm(1));
+    CHECK(open_image_folder(folder / "colour", pets)->info().channels == 3);
+  }
   CHECK(same_shape(source->info(), info_for(can_read_jpeg() ? 5 : 4, {2, 3, 1}, 3)));
   CHECK(source->info().remark == "skipped 2 files that are not named .png, .jpg, .jpeg or .pgm, the first " +
                                      (folder / "in" / "Dog" / "sub").string());

@@ -1,10 +1,9 @@
 // libFuzzer target for PNG, JPEG and PGM files. A PNG is read as it is, and with the checksums of its parts made right;
-// a JPEG whole, and scaled. What must hold beyond "no crash": a refusal is hs::Error with bad_input, in one line; what
-// is accepted has as many pixels as its shape says, and is the same after it was encoded and decoded again.
+// a JPEG whole and made to fit. What must hold beyond "no crash": a refusal is hs::Error with bad_input, in one line;
+// what is accepted has as many pixels as its shape says, and is the same after it was encoded and decoded again.
 #include <zlib.h>
 
-#include <algorithm>
-
+#include "data/formats/fit_image.h"
 #include "data/formats/image_file.h"
 #include "engine/files/endian.h"
 #include "tests/fuzz/fuzz.h"
@@ -34,11 +33,10 @@ void check_same(const Image& image, const Bytes& file) {
 
 void check_file(std::span<const uint8_t> file) {
   const auto image = accepted([&] { return decode_image(file, "FILE"); });
-  const ImageShape smallest = {3, 2};
-  const auto scaled = accepted([&] { return decode_image(file, "FILE", max_image_side, smallest); });
-  if (scaled) {
-    expect(std::ssize(scaled->pixels) == scaled->shape.image_bytes(), "scaled pixels");
-    if (image) expect(scaled->shape.rows >= std::min(image->shape.rows, smallest.rows), "scaled rows");
+  const ImageShape wanted = {3, 2, 1};
+  if (const auto fitted = accepted([&] { return decode_to_fit(file, "FILE", wanted); })) {
+    expect(fitted->image.shape == wanted, "fitted shape");
+    expect(std::ssize(fitted->image.pixels) == wanted.image_bytes(), "fitted pixels");
   }
   if (!image) return;
   expect(image->shape.is_allowed(), "shape");
