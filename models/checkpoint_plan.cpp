@@ -193,8 +193,11 @@ std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_shar
 int64_t parse_bytes(const std::string& name, std::string_view text) {
   int64_t value = 0, unit = 1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  if (suffix == "k") unit = int64_t{1} << 10;
+  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  for (const std::string_view byte : {"iB", "B"}) {
+    if (suffix.size() > 1 && suffix.ends_with(byte)) suffix.remove_suffix(byte.size());
+  }
+  if (suffix == "k" || suffix == "K") unit = int64_t{1} << 10;
   if (suffix == "M") unit = int64_t{1} << 20;
   if (suffix == "G") unit = int64_t{1} << 30;
   const bool known = suffix.empty() || unit > 1;

@@ -83,7 +83,8 @@ struct CheckpointChoice {
 // off, all (every stage its own segment), every=N, budget=BYTES with k, M or G for powers of 1024, budget=auto. Throws
 // Error (usage).
 CheckpointChoice parse_checkpoint(std::string_view text);
-// A number of bytes, with an optional suffix k, M or G. Throws Error (usage) whose message starts with `name`.
+// A number of bytes, with an optional suffix k, M or G, also as MiB or MB, all for powers of 1024. Throws Error (usage)
+// whose message starts with `name`.
 int64_t parse_bytes(const std::string& name, std::string_view text);
 
 // For off, all, every=N and given ones. REQUIRES: !choice.needs_costs()

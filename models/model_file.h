@@ -25,10 +25,11 @@ struct ModelDescription {
   std::vector<std::string> class_names = {};  // see SampleInfo; empty: the numbers are the names
   // Where to find the test samples again.
   struct Origin {
-    std::string source;  // the name of a set, or a path
-    std::string size;    // "32x48" that its images were resized to; empty: as they are
-    double test_split;   // the fraction that was held out for the test; 0: the set has a test part
-    int64_t test;        // test samples
+    std::string source;         // the name of a set, or a path
+    std::string size;           // "32x48" that its images were resized to; empty: as they are
+    double test_split;          // the fraction that was held out for the test; 0: the set has a test part
+    int64_t test;               // test samples
+    std::string contents = {};  // what tells the set from one that has changed; empty: not known
   };
   std::optional<Origin> origin = {};  // empty: not known, as in older files
 

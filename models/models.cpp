@@ -41,8 +41,9 @@ std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, co
   const InputKind input = found->options.input;
   if (sizes.input != input) {
     const auto kind = [](InputKind which) { return which == InputKind::tokens ? "a text" : "images"; };
-    fail(ExitCode::bad_input, "model {}: reads {}, but the data are {}; models that read {}: {}", name, kind(input),
-         kind(sizes.input), kind(sizes.input), fmt::join(model_names(sizes.input), ", "));
+    fail(ExitCode::bad_input, "model {}: reads {}, but the data are {}; give {} as data, or a model of {}: {}", name,
+         kind(input), kind(sizes.input), input == InputKind::tokens ? "a .txt file" : "images", kind(sizes.input),
+         fmt::join(model_names(sizes.input), ", "));
   }
   ModelSizes all = sizes;
   all.blocks = found->options.depth(sizes.blocks);

@@ -4,16 +4,20 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <iterator>
 #include <numeric>
 
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
+#include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 #include "engine/printable.h"
+#include "models/models.h"
 
 namespace hs::bench::cli {
 namespace {
@@ -526,7 +530,16 @@ void Flags::read(const std::vector<std::string>& words) {
   }
   const size_t count = given_words_.size();
   if (count > words_.high) {
-    fail(ExitCode::usage, "{}: unexpected word; see {} {} --help", given_words_[words_.high], program_name, command_);
+    const std::string& word = given_words_[words_.high];
+    std::string meant;  // what people give without its flag
+    std::error_code ignored;
+    const auto has = [this](const char* name) { return std::ranges::count(flags_, name, &Flag::name) > 0; };
+    const bool is_data = std::ranges::count(dataset_names(), word) > 0 || std::filesystem::exists(word, ignored);
+    if (has("--data") && is_data) meant = "--data";
+    if (has("--model") && (word.ends_with(".safetensors") || std::ranges::count(model_names(), word) > 0))
+      meant = "--model";
+    fail(ExitCode::usage, "{}: unexpected word; {}see {} {} --help", word,
+         meant.empty() ? "" : fmt::format("did you mean {} {}? ", meant, word), program_name, command_);
   }
   if (count < words_.low) {
     fail(ExitCode::usage, "{} {}: {} given, expected {}{}; see {} {} --help", command_, words_.type, count, words_.low,
@@ -593,7 +606,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
       best_distance = d;
     }
   }
-  return best;
+  if (!best.empty() || word.size() < 3) return best;
+  const auto within = std::ranges::find_if(words, [&](const auto& other) { return other.find(word) != other.npos; });
+  return within == words.end() ? "" : *within;
 }
 
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv) {

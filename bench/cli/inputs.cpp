@@ -12,6 +12,7 @@
 #include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
+#include "engine/files/crc32c.h"
 #include "engine/parallel.h"
 #include "engine/printable.h"
 
@@ -42,23 +43,27 @@ std::unique_ptr<SampleSource> cut(std::unique_ptr<SampleSource> source, Part par
   return std::make_unique<PartOfSamples>(std::move(source), 0, limit.samples, order);
 }
 
-// Makes the test part of a set that has none of some of its training samples.
-void split(TrainingData& data) {
+// Makes the test part of a set that has none of some of its training samples, and looks at how to normalise those that
+// remain.
+void split(TrainingData& data, bool measures) {
   double& fraction = data.choice.test_split;
   const bool is_automatic = fraction == DataChoice::automatic;
   if (is_automatic) fraction = usual_test_split;
   const std::shared_ptr<const SampleSource> all = std::move(data.train);
   const SampleInfo& info = all->info();
-  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(info.count)));
-  if (held < 1 || held >= info.count) {
-    fail(ExitCode::usage, "--test-split {}: is {} of {} samples, expected 1 to {}", fraction, held, info.count,
-         info.count - 1);
+  if (info.count < 2) {
+    fail(ExitCode::usage, "{}: has one sample and no test part, expected 2 or more, of which --test-split cuts one off",
+         info.name);
   }
-  data.train = std::make_unique<PartOfSamples>(all, 0, info.count - held, Order::mixed);
-  data.test = std::make_unique<PartOfSamples>(all, info.count - held, held, Order::mixed);
+  TrainAndTest parts = split_samples(all, fraction);
+  data.train = std::move(parts.train);
+  data.test = std::move(parts.test);
+  data.is_split = true;
+  const PixelScale scale = measures ? measured_scale(*data.train) : info.scale;
+  for (const auto& part : {data.train.get(), data.test.get()}) part->set_scale_and_names(scale, {});
   if (!is_automatic) return;
   notice(fmt::format("{}: has no test part; {} of its {} samples, mixed, are the test (--test-split {})", info.name,
-                     held, info.count, fraction));
+                     data.test->info().count, info.count, fraction));
 }
 
 std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
@@ -131,6 +136,23 @@ std::string size_text(const DataChoice& choice) {
   return choice.size ? fmt::format("{}x{}", choice.size->rows, choice.size->columns) : "";
 }
 
+// Counts, sizes, all labels and some of the images.
+std::string fingerprint(const SampleSource& source) {
+  const SampleInfo& info = source.info();
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < info.count; ++i) {
+    const int32_t label = source.label(i);
+    sum = crc32c(&label, sizeof label, sum);
+  }
+  constexpr int64_t most_images = 100;
+  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
+  for (int64_t i = 0; i < std::min(info.count, most_images); ++i) {
+    source.read(i * (info.count / std::min(info.count, most_images)), image.data());
+    sum = crc32c(image.data(), image.size(), sum);
+  }
+  return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);
+}
+
 TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context,
                                 const std::string& vocabulary) {
   const bool is_headline = choice.name.empty();
@@ -139,6 +161,7 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   found.context = context;
   found.vocabulary = vocabulary;
   found.set.size = choice.size;
+  found.set.how_to_resize = resizing_text;
   if (choice.scale) found.set.scale = choice.scale;
   if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
   if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
@@ -148,19 +171,23 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   data.choice.name = !is_headline ? lasting_name(choice.name) : data.synthetic ? "synthetic" : "mnist";
   // Of these the first samples are the same however many are opened, and the others take time.
   const bool takes_some = is_headline || data.synthetic;
+  const bool splits = !found.has(Part::test), measures = splits && needs_scale(found);
+  if (measures) found.set.scale = default_pixel_scale;  // until it is known which samples are for training
   data.train = open_dataset(found, Part::train, takes_some ? train.samples : 0);
   const SampleInfo info = data.train->info();
   found.set.scale = info.scale;  // not measured again
+  if (!takes_some && !found.is_named && !info.is_text()) data.contents = fingerprint(*data.train);
   if (!takes_some && !info.is_text()) warn_of_empty_classes(what, *data.train);
-  if (!found.has(Part::test)) {
-    split(data);
+  if (splits) {
+    split(data, measures);
   } else if (choice.test_split != DataChoice::automatic) {
     fail(ExitCode::usage, "--test-split {}: {} has a test part of its own; leave it out", choice.test_split, what);
   } else {
     data.test = open_dataset(found, Part::test, takes_some ? test.samples : 0);
+    if (!data.contents.empty()) data.contents += "; test: " + fingerprint(*data.test);
   }
   check_one_set(what, info, data.test->info());
-  for (const std::string& remark : {info.remark, found.has(Part::test) ? data.test->info().remark : ""}) {
+  for (const std::string& remark : {info.remark, splits ? "" : data.test->info().remark, found.remark}) {
     if (!remark.empty()) notice(remark);
   }
   // Those of a set that is known by its name are mixed as they are, and those of a text belong together.

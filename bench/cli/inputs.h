@@ -49,14 +49,20 @@ std::optional<ImageShape> parse_size(const std::string& text);
 std::string size_text(const DataChoice& choice);
 // The name of a known data set, or the path that names the same wherever the program is started.
 std::string lasting_name(const std::string& name_or_path);
+inline constexpr const char* resizing_text = ": --size 32x32";  // SetIdentity::how_to_resize
 
 // A data set, in memory or read from its files.
 struct TrainingData {
   std::unique_ptr<SampleSource> train, test;
   bool synthetic = false;
-  std::string source;  // one sentence for the user: what the data is and where it came from
-  DataChoice choice;   // that gives the same set wherever the program is started
+  std::string source;         // one sentence for the user: what the data is and where it came from
+  DataChoice choice;          // that gives the same set wherever the program is started
+  bool is_split = false;      // the test part was cut off the training part
+  std::string contents = {};  // fingerprint() of the whole set, before a limit; empty: known by its name, or a text
 };
+
+// Counts, sizes, a checksum of all labels and some of the images: the same for the same samples in the same order.
+std::string fingerprint(const SampleSource& source);
 
 struct Limit {
   int64_t samples;                // of the part; automatic_samples: all, or those of the headline experiment

@@ -84,7 +84,9 @@ void on_alarm(int) {
 [[noreturn]] void on_crash(int number) {
   end_now(ExitCode::internal,
           {program_name, ": internal error: ", row_of(number).name, " in ",
-           **running_op != '\0' ? *running_op : "no op", ", while running ", running.data(), "; please report it"});
+           **running_op != '\0' ? *running_op : "no op", ", while running ", running.data(),
+           number == SIGBUS ? "; a file that was cut while it was read does this; if none was, please report it"
+                            : "; please report it"});
 }
 
 void handle(int number, void (*handler)(int)) {

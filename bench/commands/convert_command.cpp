@@ -1,4 +1,5 @@
 // halfstep-bench data convert: writes a data set in another format.
+#include "bench/cli/inputs.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/work_folder.h"
@@ -16,6 +17,7 @@ class ConvertCommand : public cli::Command {
   int64_t train_ = 0, test_ = 0;
   std::optional<ImageShape> size_;
   bool quiet_ = false;
+  std::vector<std::string> class_names_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"data convert mnist mnist_records --format record --shards 4",
@@ -33,7 +35,7 @@ class ConvertCommand : public cli::Command {
   }
 
   // Returns the number of samples.
-  int64_t convert(const FoundDataset& found, Part part, const fs::path& folder) const {
+  int64_t convert(const FoundDataset& found, Part part, const fs::path& folder) {
     const int64_t limit = part == Part::train ? train_ : test_;
     std::unique_ptr<SampleSource> source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
     SampleInfo info = source->info();
@@ -41,10 +43,13 @@ class ConvertCommand : public cli::Command {
       fail(ExitCode::usage, "data convert: {} is a text, and the formats to write hold images", info.name);
     if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
     if (limit != 0) info.count = limit;
-    if (!info.remark.empty()) cli::notice(info.remark);
+    for (const std::string& remark : {info.remark, part == Part::train ? found.remark : ""}) {
+      if (!remark.empty()) cli::notice(remark);
+    }
     if (limit != 0 && !found.has_mixed_samples()) {
       source = std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::mixed);
     }
+    class_names_ = info.class_names;
     const auto writer = measure::write_split(as_, folder, part, info);
     cli::RedrawnLine progress(quiet_);
     const Clock::time_point start = Clock::now();
@@ -62,6 +67,16 @@ class ConvertCommand : public cli::Command {
     return info.count;
   }
 
+  // Says if names of classes are lost: IDX and TFRecord have no place for them, records 3.8 kB.
+  void check_names(const FoundDataset& from) const {
+    const Part part = from.has(Part::train) ? Part::train : Part::test;
+    FoundDataset to = find_dataset(names_[1]);
+    to.set.scale = default_pixel_scale;  // not measured
+    if (class_names_.empty() || open_dataset(to, part)->info().class_names == class_names_) return;
+    cli::notice(fmt::format("{}: the names of the classes, such as {}, are not kept; labels are the numbers from 0",
+                            printable(names_[1]), class_names_.front()));
+  }
+
   void run(const cli::Flags& flags) override {
     if (flags.given("--shards") && as_.format != "record" && as_.format != "tfrecord") {
       fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", as_.shards, as_.format);
@@ -71,6 +86,7 @@ class ConvertCommand : public cli::Command {
     }
     FoundDataset found = find_dataset(names_[0]);
     found.set.size = size_;
+    found.set.how_to_resize = cli::resizing_text;
     OutputFolder folder(names_[1]);
     int64_t counts[] = {0, 0};
     for (const Part part : {Part::train, Part::test}) {
@@ -78,6 +94,7 @@ class ConvertCommand : public cli::Command {
     }
     const auto [files, bytes] = measure::files_in(folder.path());
     folder.keep();
+    check_names(found);
     cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n",
                                   printable(names_[1]), counts[0], counts[1], as_.format, files,
                                   static_cast<double>(bytes) / 1e6));

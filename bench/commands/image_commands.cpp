@@ -113,9 +113,28 @@ class ImageModelCommand : public RecordingCommand {
     check_fits(model, data.test->info());
     return data;
   }
+
+  // What the user should know about samples that the model is tested on; empty: nothing.
+  std::string doubt_about(const cli::TrainingData& data) const {
+    const auto& origin = loaded_.description.origin;
+    if (!origin || data.contents.empty()) return "";
+    if (origin->contents.empty()) {  // a file of an earlier version
+      return data.is_split ? "the model's file does not say what its training held out, so it may have seen this test"
+                           : "";
+    }
+    if (origin->contents != data.contents) {
+      const bool is_same_place = origin->source == data.choice.name;
+      return fmt::format("the set {} the model's training: it had {}, and this is {}",
+                         is_same_place ? "has changed since" : "is not that of", origin->contents, data.contents);
+    }
+    if (!data.is_split || data.choice.test_split <= origin->test_split) return "";
+    return fmt::format("the model has seen some of this test: its training held out {} of the set, and this is {}",
+                       origin->test_split, data.choice.test_split);
+  }
 };
 
 constexpr double light_border = 128;    // from here on an image looks like ink on paper
+constexpr float dark_mean = 0.5f;       // of the images that a model learned: below it the ground is dark
 constexpr int64_t widest_picture = 64;  // columns of the terminal
 
 // Two rows of pixels to a line, because characters are about twice as high as wide. Wider images are shown smaller.
@@ -150,6 +169,9 @@ class PredictCommand : public ImageModelCommand {
   int64_t count_ = 10, top_ = 3;
   Json tested_;  // the data, with --test
   report::Rows rows_{.table = {.title = "predictions"}};
+  std::vector<std::string> light_;  // names of images that look like ink on paper, to a model of light strokes
+  Json unread_ = Json::array();     // files, and why
+  std::optional<Error> first_error_;
 
   void declare(cli::Flags& flags) override {
     flags.examples(
@@ -212,22 +234,42 @@ class PredictCommand : public ImageModelCommand {
     const std::string name = path == "-" ? "stdin" : printable(path);
     const ModelSizes& sizes = loaded_.description.sizes;
     const std::vector<uint8_t> bytes = path == "-" ? read_stdin() : read_file(path, max_image_file_bytes);
-    FittedImage fitted =
-        fit_image(decode_image(bytes, name, largest_side_to_fit), {sizes.rows, sizes.columns, sizes.channels});
+    FittedImage fitted = decode_to_fit(bytes, name, {sizes.rows, sizes.columns, sizes.channels});
     if (invert_) {
       invert(fitted.image);
       fitted.changes.emplace_back("inverted");
     }
     answer(name, fitted.image, fitted.changes, no_label);
-    if (border_mean(fitted.image) >= light_border && !invert_) {
-      cli::notice(name +
-                  ": its border is light; if it is ink on paper and the model learned light on black, give --invert");
+    if (border_mean(fitted.image) >= light_border && loaded_.description.scale.mean < dark_mean) light_.push_back(name);
+  }
+
+  // Goes on after a file that cannot be read, so that the answers to the others are there.
+  void predict_files(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      cli::check_signals("while predicting");
+      try {
+        predict_file(file);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::bad_input && error.code() != ExitCode::io) throw;
+        if (unread_.empty()) first_error_ = error;
+        unread_.push_back({{"name", printable(file)}, {"error", error.what()}});
+        if (files.size() > 1 || images_.size() > 1) cli::notice(error.what());
+      }
     }
+    if (!light_.empty() && !invert_) {
+      const std::string others = light_.size() > 1 ? fmt::format(" (and of {} more)", light_.size() - 1) : "";
+      cli::notice(
+          fmt::format("{}: its border is light{}, and the model learned dark images; if it is ink on paper, "
+                      "give --invert",
+                      light_.front(), others));
+    }
+    light_.clear();
   }
 
   void predict_test() {
     const cli::TrainingData data = open_test_data({count_, true});
     const SampleInfo& info = data.test->info();
+    if (const std::string doubt = doubt_about(data); !doubt.empty()) cli::notice(doubt);
     tested_ = report::describe_data(data);
     int64_t right = 0;
     for (int64_t i = 0; i < info.count; ++i) {
@@ -264,17 +306,23 @@ class PredictCommand : public ImageModelCommand {
         files.clear();
         for (const std::filesystem::path& file : image_files(path)) files.push_back(file.string());
       }
-      for (const std::string& file : files) {
-        cli::check_signals("while predicting");
-        predict_file(file);
-      }
+      predict_files(files);
     }
-    if (!outputs_.any()) return;
+    const auto fail_if_unread = [&] {
+      if (!first_error_) return;
+      if (unread_.size() == 1 && rows_.json.empty()) throw *first_error_;
+      throw first_error_->with_message(fmt::format("{} of {} images cannot be read, the first: {}", unread_.size(),
+                                                   unread_.size() + rows_.json.size(), first_error_->what()));
+    };
+    if (rows_.json.empty()) fail_if_unread();
+    if (!outputs_.any()) return fail_if_unread();
     Json record = report::new_record(name(), Device::cpu, {}, tested_);
     record["rows"] = rows_.json;
+    if (!unread_.empty()) record["unread"] = unread_;
     report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.json.size()), {rows_.table});
     outputs_.write(record);
     outputs_.print_report_path();
+    fail_if_unread();
   }
 };
 
@@ -435,6 +483,7 @@ class EvaluateCommand : public ImageModelCommand {
       remarks.push_back(
           fmt::format("the model was trained on {}, and this is {}", loaded_.description.data, info.name));
     }
+    if (const std::string doubt = doubt_about(data); !doubt.empty()) remarks.push_back(doubt);
     outputs_.finish(
         record,
         fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}, {:.0f} samples/s",

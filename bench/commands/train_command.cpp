@@ -385,7 +385,8 @@ docs/benchmarks.md says what is measured and how.)");
             info.name,
             info.vocabulary,
             info.class_names,
-            ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split, data.test->info().count}};
+            ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split, data.test->info().count,
+                                     data.contents}};
   }
 
   // A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
@@ -530,7 +531,7 @@ docs/benchmarks.md says what is measured and how.)");
         cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
                                 settings_.context, fine_tuning_.vocabulary());
     measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
-    fine_tuning_.check_fits(data.train->info());
+    fine_tuning_.check_fits(data);
     scale_learning_rate(flags, data.train->info().count);
     if (memory_.is_on()) {
       memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);

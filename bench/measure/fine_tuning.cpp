@@ -1,5 +1,8 @@
 #include "bench/measure/fine_tuning.h"
 
+#include <algorithm>
+
+#include "bench/cli/console.h"
 #include "engine/check.h"
 #include "models/lora.h"
 
@@ -46,7 +49,7 @@ void FineTuning::open(const cli::Flags& flags, Experiment& experiment, int64_t& 
   experiment.blocks = of.sizes.blocks;
   if (of.sizes.input == InputKind::tokens) context = of.sizes.context();
   vocabulary_ = of.vocabulary;
-  sizes_ = of.sizes;
+  base_ = of;
   sha256_ = sha256(base.model->parameters());
   if (experiment.lora.rank > 0) {  // refused before anything is loaded or trained
     LayerKeys keys(0);
@@ -55,15 +58,26 @@ void FineTuning::open(const cli::Flags& flags, Experiment& experiment, int64_t& 
   if (!save_adapters_.empty()) folder_.emplace(save_adapters_);
 }
 
-void FineTuning::check_fits(const SampleInfo& info) const {
-  if (!sizes_) return;
-  if (info.rows == sizes_->rows && info.columns == sizes_->columns && info.channels == sizes_->channels &&
-      info.classes == sizes_->classes) {
-    return;
+void FineTuning::check_fits(const cli::TrainingData& data) const {
+  if (!base_) return;
+  const SampleInfo& info = data.train->info();
+  const ModelSizes& sizes = base_->sizes;
+  if (info.rows != sizes.rows || info.columns != sizes.columns || info.channels != sizes.channels ||
+      info.classes != sizes.classes) {
+    fail(ExitCode::bad_input,
+         "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} in {}", info.name,
+         info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, sizes.classes);
   }
-  fail(ExitCode::bad_input,
-       "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} in {}", info.name,
-       info.text(), info.classes, sizes_->rows, sizes_->columns, sizes_->channels, sizes_->classes);
+  const auto& origin = base_->origin;
+  const auto [was, is] = std::ranges::mismatch(base_->class_names, info.class_names);
+  if (was != base_->class_names.end() && is != info.class_names.end()) {
+    cli::notice(fmt::format("--start: class {} was {} in the model's training, and is {} in this one",
+                            was - base_->class_names.begin(), *was, *is));
+  } else if (origin && !origin->contents.empty() &&
+             (origin->source != data.choice.name || origin->contents != data.contents)) {
+    cli::notice(fmt::format("--start: the model was trained on {}, {}; this is {}", origin->source, origin->contents,
+                            data.contents.empty() ? data.choice.name : data.contents));
+  }
 }
 
 std::vector<NamedTensor> FineTuning::parameters(StagedModel& trained, const Experiment& experiment) {

@@ -17,8 +17,9 @@ class FineTuning {
   void open(const cli::Flags& flags, Experiment& experiment, int64_t& context);
   // Of a model of a text; empty: the data's own.
   const std::string& vocabulary() const { return vocabulary_; }
-  // Throws Error (bad_input) unless the model is for such samples.
-  void check_fits(const SampleInfo& info) const;
+  // Throws Error (bad_input) unless the model is for such samples. Says so if they are other ones than it was trained
+  // on.
+  void check_fits(const cli::TrainingData& data) const;
 
   void discard() { save_adapters_.clear(); }  // for a process that writes nothing
   // What the trained model computes, without adapters.
@@ -28,7 +29,7 @@ class FineTuning {
 
  private:
   std::string save_adapters_, vocabulary_, sha256_;
-  std::optional<ModelSizes> sizes_;
+  std::optional<ModelDescription> base_;
   std::optional<OutputFolder> folder_;
 };
 

@@ -9,7 +9,6 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/plugins.h"
 #include "engine/check.h"
-#include "engine/files/crc32c.h"
 #include "engine/printable.h"
 
 namespace hs::bench::measure {
@@ -25,23 +24,6 @@ const std::set<std::string> free_settings = {
     "rank_timeout", "graph_steps", "memory_bytes", "recipe"};
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
-
-// Counts, sizes, all labels and some of the images.
-std::string fingerprint(const SampleSource& source) {
-  const SampleInfo& info = source.info();
-  uint32_t sum = 0;
-  for (int64_t i = 0; i < info.count; ++i) {
-    const int32_t label = source.label(i);
-    sum = crc32c(&label, sizeof label, sum);
-  }
-  constexpr int64_t most_images = 100;
-  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
-  for (int64_t i = 0; i < std::min(info.count, most_images); ++i) {
-    source.read(i * (info.count / std::min(info.count, most_images)), image.data());
-    sum = crc32c(image.data(), image.size(), sum);
-  }
-  return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);
-}
 
 // By the signal that came, or that another rank got: this one must not wait for it until the end.
 [[noreturn]] void end_interrupted(const std::string& where) {
@@ -108,8 +90,8 @@ void Saving::open(const Json& config, Device device, const cli::TrainingData& da
   std::string plugins;
   for (const cli::Plugin& one : cli::loaded_plugins()) plugins += fmt::format("{} {} ", one.file, one.sha256);
   if (!plugins.empty()) identity_["plugins"] = plugins;
-  identity_["training data"] = fingerprint(*data.train);
-  identity_["test data"] = fingerprint(*data.test);
+  identity_["training data"] = cli::fingerprint(*data.train);
+  identity_["test data"] = cli::fingerprint(*data.test);
   std::map<std::string, std::string> common = identity_;
   for (const auto& [name, value] : config.items()) {
     if (name != "threads") common["config." + name] = value.dump();

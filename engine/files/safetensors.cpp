@@ -193,7 +193,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(std:
   }
   const auto size = get_little_endian<uint64_t>(length.data());
   if (size > max_header_bytes) {
-    refuse(name(), "a header of {} bytes, expected at most {}", size, max_header_bytes);
+    refuse(name(), "it begins with a header of {} bytes, expected at most {}", size, max_header_bytes);
   }
   if (size > file_->size() - length_bytes) {
     refuse(name(), "a header of {} bytes, but only {} follow", size, file_->size() - length_bytes);

@@ -4,6 +4,7 @@
 #include "data/formats/image_file.h"
 #include "data/open_dataset.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/image_classes.h"
 #include "tests/support/sample_sets.h"
 
 namespace {
@@ -65,6 +66,25 @@ TEST_CASE("from each format into each other: the samples stay the same") {
     fs::remove_all(folder / middle);
   }
   CHECK(folder.names() == std::set<std::string>{"first"});
+}
+
+TEST_CASE("names of classes are kept where there is room for them, or a line says that they are not") {
+  const TemporaryFolder folder;
+  for (const std::string name : {"cat", "dog", "owl"}) {
+    for (const std::string file : {"1.pgm", "2.pgm"}) write_bytes(folder / "Train" / name / file, grey_pgm(7));
+    write_bytes(folder / "val" / name / "3.pgm", grey_pgm(9));
+    write_bytes(folder / "dev" / name / "4.pgm", grey_pgm(9));
+  }
+  for (const std::string format : {"record", "idx", "tfrecord", "pgm"}) {
+    const Ended ended = convert(folder, {".", "to_" + format, "--quiet", "--format", format});
+    CHECK(ended.code == 0);
+    CHECK(contains(ended.err, "not used: dev"));
+    CHECK(ended.out.starts_with("to_" + format + ": 6 training and 3 test images as "));
+    const bool kept = format == "record" || format == "pgm";
+    CHECK(contains(ended.err, "the names of the classes, such as cat, are not kept") == !kept);
+    const auto names = open_dataset((folder / ("to_" + format)).string(), Part::test)->info().class_names;
+    CHECK(names == (kept ? std::vector<std::string>{"cat", "dog", "owl"} : std::vector<std::string>{}));
+  }
 }
 
 TEST_CASE("to JPEG, which keeps what one sees, and from it in another size") {

@@ -146,10 +146,13 @@ TEST_CASE("evaluate and predict test a model on its own data, and name its class
   writer->finish();
   const std::string train = "train --model mlp --epochs 20 --lr 0.01 --data " + pets + " --save-model " + model;
   const nlohmann::json trained = record_of(train + " --size 6x5");
-  CHECK(trained["data"]["train"] == 96);
+  const int held_out = 120 - trained["data"]["train"].get<int>();
+  CHECK(held_out >= 12);
+  CHECK(held_out <= 36);
   CHECK(trained["data"]["class_names"] == nlohmann::json(info.class_names));
   const nlohmann::json tested = record_of("evaluate --model " + model);
-  CHECK(tested["data"]["test"] == 24);
+  CHECK(tested["data"]["test"] == held_out);
+  CHECK(tested["remarks"].empty());
   CHECK(tested["accuracy"] == trained["rows"][0]["test_accuracy"]);
   CHECK(tested["rows"][2]["name"] == "hen");
   CHECK(contains(run_bench_line("predict --top 1 --model " + model + " " + pets + "/dog/0000041.pgm").out,
@@ -160,14 +163,26 @@ TEST_CASE("evaluate and predict test a model on its own data, and name its class
   CHECK(some["data"]["train"] == 30);
   for (const nlohmann::json& row : record_of("evaluate --model " + model)["rows"]) CHECK(row["samples"] > 0);
 
+  // What was held out, and from what: another share, a set with a file less, one with other classes.
+  const std::string on_pets = "evaluate --model " + model + " --data " + pets;
+  CHECK(contains(record_of(on_pets + " --test-split 0.6")["remarks"].dump(), "the model has seen some of this test"));
+  std::filesystem::remove(pets + "/cat/0000000.pgm");
+  for (const std::string& line : {"evaluate --model " + model, on_pets + " --test-split 0.5"}) {
+    CHECK(contains(record_of(line)["remarks"].dump(), "the set has changed since the model's training: it had 120 s"));
+  }
   std::filesystem::rename(pets + "/hen", pets + "/eel");
+  CHECK(contains(run_bench_line("train --epochs 1 --start " + model + " --data " + pets).err,
+                 "--start: class 2 was hen in the model's training, and is eel in this one"));
+  std::filesystem::create_directories(folder / "one" / "cat");
+  std::filesystem::copy(pets + "/cat/0000001.pgm", folder / "one" / "cat");
   check_mistakes({
       {"evaluate --model " + model, 3, "pets: class 2 is eel, but hen in the model's training; give --data"},
       {"evaluate --size 4x4 --model " + model, 2, "those of the model's training are used; give them with --data"},
       {"train --data synthetic --size 9x9", 2, "synthetic digits: has samples of one size"},
       {"train --data synthetic --test-split 0.1", 2, "--test-split 0.1: synthetic has a test part of its own"},
       {"train --data " + pets + " --size 9", 2, "--size 9: expected ROWSxCOLUMNS, each 1 to 512, as in 32x32"},
-      {"train --data " + pets + " --test-split 0.001", 2, "--test-split 0.001: is 0 of 120 samples, expected 1 to 119"},
+      {"train --data " + (folder / "one").string(), 2, "one: has one sample and no test part, expected 2 or more"},
+      {"train --data " + (folder / "one/cat").string(), 3, "but the images here are in no folder of a class"},
   });
   std::filesystem::rename(pets, folder / "moved");
   check_mistakes(
@@ -225,8 +240,19 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
   }
   const Ended inverted = run_bench_line(flags + paper + " --invert");
   CHECK(inverted.out == paper + shown.substr(exact.size()) + "\n");
-  // A folder: its images, with as many rows in the record.
-  CHECK(record_of(flags + folder.path.string())["rows"].size() == (can_read_png() ? 5 : 3));
+  // A folder: its images, with as many rows in the record, one hint, and one that cannot be read.
+  const std::string all = flags + folder.path.string();
+  const size_t images = can_read_png() ? 5 : 3;
+  CHECK(record_of(all)["rows"].size() == images);
+  const std::string hints = run_bench_line(all).err;
+  CHECK(hints.find("its border is light") == hints.rfind("its border is light"));
+  const std::string broken = write("a_broken.pgm", {'P', '5'}), answers = (folder / "answers.json").string();
+  const Ended most = run_bench_line(all + " --json " + answers);
+  CHECK(most.code == 3);
+  CHECK(lines_of(most.out).size() == images);
+  CHECK(contains(lines_of(most.err).back(), fmt::format("1 of {} images cannot be read, the first: ", images + 1)));
+  CHECK(nlohmann::json::parse(read_text(answers))["unread"][0]["name"] == broken);
+  std::filesystem::remove(broken);
   CHECK(inverted.err.empty());
   CHECK(lines_of(run_bench_line(flags + exact + " --top 10").out).back().size() > shown.size());
 

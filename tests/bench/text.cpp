@@ -134,8 +134,9 @@ TEST_CASE("explain of a text, and what does not fit: one line each") {
   check_one_line(run_there("train --model char_gpt --data set --context 500 --device cpu"), 3,
                  "401 of its 4001 bytes are for the test, expected at least 501, a context of 500");
   check_one_line(run_there("train --model char_gpt --data set --context 512"), 2, "--context 512: expected a whole");
-  check_one_line(run_there("train --model mlp --data set --test 1 --device cpu"), 3,
-                 "--model mlp: reads images, but the data are a text; models that read a text: char_gpt");
+  check_one_line(
+      run_there("train --model mlp --data set --test 1 --device cpu"), 3,
+      "--model mlp: reads images, but the data are a text; give images as data, or a model of a text: char_gpt");
   check_one_line(run_there(set().training + "--preprocess host"), 2, "expected u8 (N, 1, T + 1, 1)");
   check_one_line(run_there(set().training + "--augment flip"), 2, "augment");
   check_one_line(run_there("data convert set out"), 2, "set is a text");
