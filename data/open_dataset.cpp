@@ -371,6 +371,11 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
 }
 
 void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
+  if (const auto [own, other] = std::ranges::mismatch(a.class_names, b.class_names);
+      own != a.class_names.end() && other != b.class_names.end()) {
+    fail(ExitCode::bad_input, "{}: class {} is {} in training, but {} in the test; they are not of one set",
+         name_or_path, own - a.class_names.begin(), *own, *other);
+  }
   if (a.shape() == b.shape() && b.classes <= a.classes && a.vocabulary == b.vocabulary) return;
   fail(ExitCode::bad_input,
        "{}: training images are {} of {} classes but test images {} of {}; they are not of one set", name_or_path,

@@ -71,9 +71,9 @@ FoundDataset find_digits();
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 
-// Whether open_dataset() has to measure how to normalise the pixels, and the measuring: mean and deviation of all, or
-// of samples at even distances. Throws what reading throws.
+// Whether neither the files nor found.set say how to normalise the pixels, so that open_dataset() measures it.
 bool needs_scale(const FoundDataset& found);
+// Mean and deviation of all pixels, or of those of samples at even distances. Throws what reading throws.
 PixelScale measured_scale(const SampleSource& training);
 
 // Throws Error (bad_input) if a training and a test split do not belong together.

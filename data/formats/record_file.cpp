@@ -1,5 +1,6 @@
 #include "data/formats/record_file.h"
 
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>

@@ -65,8 +65,9 @@ class PartOfSamples : public SampleSource {
   const std::vector<int64_t> indices_;  // empty: as the order says
 };
 
+// What split_samples() returns.
 struct TrainAndTest {
-  std::unique_ptr<SampleSource> train, test;
+  std::unique_ptr<SampleSource> train, test;  // views of one set
 };
 // Cuts off about this fraction of a set as its test part. Where a sample goes follows from its checksum() alone, so
 // that none changes sides when others are added or taken away; but for the only one of a part, because each has one at
