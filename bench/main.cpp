@@ -15,6 +15,7 @@
 namespace {
 
 using namespace hs::bench::commands;
+using hs::bench::cli::whom_to_tell;
 
 constexpr hs::bench::cli::CommandEntry commands[] = {
     {"train", "train", make_train_command, "Train a model and report time, accuracy and memory",
@@ -80,8 +81,8 @@ int main(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& error) {
     return failed(hs::ExitCode::io, error.what());
   } catch (const std::exception& error) {
-    return failed(hs::ExitCode::internal, std::string("internal error: ") + error.what());
+    return failed(hs::ExitCode::internal, std::string("internal error: ") + error.what() + whom_to_tell());
   } catch (...) {
-    return failed(hs::ExitCode::internal, "internal error: an exception of an unknown type");
+    return failed(hs::ExitCode::internal, std::string("internal error: an unknown exception") + whom_to_tell());
   }
 }

@@ -70,6 +70,7 @@ const BuildInfo build_info = {
     .native = BUILD_NATIVE != 0,
     .cuda = BUILD_CUDA,
     .nvcc = BUILD_NVCC,
+    .architectures = BUILD_ARCHITECTURES,
     .emulator = BUILD_EMULATOR,
     .plugin_stamp = HALFSTEP_PLUGIN_STAMP,
 };

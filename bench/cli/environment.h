@@ -14,11 +14,12 @@ struct BuildInfo {
   const char* build_type;
   const char* compiler;
   const char* flags;
-  bool native;               // built for the CPU of the build machine
-  const char* cuda;          // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
-  const char* nvcc;          // its path; empty in a build without it
-  const char* emulator;      // the folder of its headers; empty in a build that is not for it
-  const char* plugin_stamp;  // what a plug-in has that was built for this program
+  bool native;                // built for the CPU of the build machine
+  const char* cuda;           // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
+  const char* nvcc;           // its path; empty in a build without it
+  const char* architectures;  // that nvcc compiled the library for, as CMake has them: "80-real 90"
+  const char* emulator;       // the folder of its headers; empty in a build that is not for it
+  const char* plugin_stamp;   // what a plug-in has that was built for this program
 };
 
 extern const BuildInfo build_info;

@@ -26,6 +26,7 @@ std::atomic<unsigned> time_to_ask = 1;  // seconds from that signal until the ha
 std::atomic<bool> last_line_begun = false;
 bool stays = false;  // after the last line
 std::array<char, 160> running = {"the command line"};
+std::array<char, 200> whom = {"; please report it"};
 const char* const* running_op = nullptr;  // of the thread that called watch_signals(); workers run on behalf of its op
 
 struct Signal {
@@ -85,8 +86,7 @@ void on_alarm(int) {
   end_now(ExitCode::internal,
           {program_name, ": internal error: ", row_of(number).name, " in ",
            **running_op != '\0' ? *running_op : "no op", ", while running ", running.data(),
-           number == SIGBUS ? "; a file that was cut while it was read does this; if none was, please report it"
-                            : "; please report it"});
+           number == SIGBUS ? "; a file that was cut while it was read does this; if none was" : "", whom.data()});
 }
 
 void handle(int number, void (*handler)(int)) {
@@ -141,6 +141,13 @@ void name_running_command(std::string_view name) {
       fmt::format("{} ({} {}, commit {})", name, program_name, build_info.version, build_info.commit);
   running[text.copy(running.data(), running.size() - 1)] = '\0';
 }
+
+void name_suspect(std::string_view plugin) {
+  const std::string text = fmt::format("; a plug-in is loaded, {}: report it to its author first", plugin);
+  whom[text.copy(whom.data(), whom.size() - 1)] = '\0';
+}
+
+const char* whom_to_tell() { return whom.data(); }
 
 void check_signals(const std::string& where) {
   if (caught == 0) return;

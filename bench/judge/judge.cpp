@@ -72,6 +72,11 @@ double size_of_row(const OpCase& row) {
 // Of what a subject draws itself. It must not know the seed that the timed calls' numbers come from.
 uint64_t draw_seed(uint64_t seed) { return random_bits({seed, RandomPurpose::synthetic, 44, 0, 0}, 0); }
 
+RowRun on_cpu(RowRun how) {  // this process may lack the device
+  how.device = Device::cpu;
+  return how;
+}
+
 RowRun forward_of(RowRun how) {
   how.forward_only = true;
   return how;
@@ -208,7 +213,8 @@ class Session {
   const Place* place_ = nullptr;  // that is being checked
   std::string check_;             // its name
   int threads_ = threads();
-  std::set<DType> types_;  // in which it has run
+  std::set<std::string> taken_;  // rows, and how they ran
+  std::set<DType> types_;        // in which it has run
   Verdict verdict_{.slot = registered_.slot, .variant = registered_.variant, .device = registered_.device};
 
   void start(Examiner::Memory memory) {
@@ -236,8 +242,8 @@ class Session {
   // many, evenly spread.
   std::vector<Place> chosen(std::vector<Place> places, size_t most) {
     check_ = "isolation";
-    const RowRun on_cpu = examples::run_on(Device::cpu, DType::f32);  // this process may lack the device
-    std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, on_cpu, registered_.slot); });
+    const RowRun plain = examples::run_on(Device::cpu, DType::f32);  // this process may lack the device
+    std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, plain, registered_.slot); });
     std::ranges::stable_sort(places, {}, &Place::size);
     const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
     const auto start = Clock::now();
@@ -256,6 +262,14 @@ class Session {
       }
     }
     return false;
+  }
+
+  // A run but for what its tensors hold, on which it must not depend whether a variant takes it.
+  static std::string call_of(const Place& place, RowRun how, bool before) {
+    how.numbers = DType::f32;
+    how.integers = how.absolute = how.nan_gradient = how.sparse = false;
+    if (how.held) how.held = 0;
+    return fmt::format("{} {} {} {} {}", place.index, place.drawn_seed, place.walk, before, to_json(how).dump());
   }
 
   Json ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before) {
@@ -279,17 +293,37 @@ class Session {
       if (refusal.check != "emulator") throw;
       throw Refusal(refusal.check, named(refusal.what()));
     }
-    if (answer.value("unsupported", false)) throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
+    const std::string call = call_of(place, how, before);
+    if (answer.value("unsupported", false)) {
+      if (taken_.contains(call)) throw Refusal(check_, named("it took this call before, and not with other numbers"));
+      throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
+    }
     if (answer.contains("error")) throw Refusal(check_, answer.at("error").get<std::string>());
     for (const Json& finding : answer.at("findings")) {
       throw Refusal(finding.at("check").get<std::string>(), named(finding.at("text").get<std::string>()));
     }
+    taken_.insert({call, call_of(place, forward_of(how), before)});
     return answer;
   }
 
+  // A kernel may have put other tensors into its call: every check relies on what their shapes and types should be.
+  void check_form(const std::vector<Tensor>& results, const std::vector<Tensor>& own) const {
+    for (size_t i = 0; i < std::max(results.size(), own.size()); ++i) {
+      const auto form = [i](const std::vector<Tensor>& all) {
+        if (i >= all.size() || !all[i].defined()) return std::string("nothing");
+        return fmt::format("{} {}", name(all[i].dtype()), all[i].shape());
+      };
+      if (form(results) == form(own)) continue;
+      throw Refusal(check_,
+                    fmt::format("{}: result {} is {}, expected {}", place_->row->name, i, form(results), form(own)));
+    }
+  }
+
   std::vector<Tensor> run(const examples::Inputs& inputs, const RowRun& how) {
-    const Json answer = ask_row(*place_, inputs, how, false);
+    // What begins one element into a block that ends at a guard page may be aligned again.
+    const Json answer = ask_row(*place_, inputs, how, how.unaligned);
     std::vector<Tensor> results = unpack(answer.at("results"), subject_->memory().first(row_bytes));
+    check_form(results, examples::run_row(*place_->row, inputs, on_cpu(how)));
     types_.insert(how.dtype);
     if (check_ == "rows" && how.device == Device::cpu) ask_row(*place_, inputs, how, true);  // guard pages before each
     return results;
@@ -339,19 +373,19 @@ class Session {
   }
 
   // With an infinity among the inputs, and with all of them 128 times as large, the output is finite where that of the
-  // f64 run is, and nowhere else; another algorithm may spread an infinity.
+  // f64 run is, and nowhere else; another algorithm may spread an infinity, where no row says that none does.
   void check_infinities(const OpCase& row, const RowRun& how) {
     if (how.dtype == DType::f64 || !row.f64 || !row.nan) return;
     const RowRun forward = forward_of(how);
     const examples::Inputs inputs = examples::inputs_of(row, forward);
-    const auto check = [&](const examples::Inputs& changed, const std::string& what) {
+    const auto check = [&](const examples::Inputs& changed, const std::string& what, bool may_spread) {
       examples::Inputs exact;
       for (const Tensor& input : changed) exact.push_back(cast(input, DType::f64));
       const auto wanted = examples::to_numbers(examples::run_row(row, exact, examples::reference_run(forward))[0]);
       examples::for_each_variant(row, forward, [&](const std::string& description) {
         const auto got = examples::to_numbers(examples::run_row(row, changed, forward)[0]);
         for (size_t i = 0; i < wanted.size(); ++i) {
-          const bool is_finite = std::isfinite(wanted[i]), may_spread = candidate_.error_growth > 1;
+          const bool is_finite = std::isfinite(wanted[i]);
           if (std::fabs(wanted[i]) > 6e4 && is_finite) continue;  // where f16 ends
           if (std::isfinite(got[i]) == is_finite || (is_finite && may_spread)) continue;
           throw Refusal("infinities",
@@ -359,13 +393,16 @@ class Session {
         }
       });
     };
-    for (size_t k = 0; k < std::min(inputs.size(), row.nan_in_place); ++k) {
+    for (size_t k = 0; k < std::min(inputs.size(), std::max<size_t>(row.nan_in_place, 1)); ++k) {
       if (!inputs[k].defined() || inputs[k].size() == 0) continue;
+      const bool is_in_place = k < row.nan_in_place;
       for (const float value : {INFINITY, -INFINITY}) {
+        if (value < 0 && !is_in_place) continue;  // -inf * 0 is NaN in one formula and 0 in another
         examples::Inputs changed = inputs;
         changed[k] = inputs[k].clone();
         changed[k].mutable_data<float>()[inputs[k].size() / 2] = value;
-        check(changed, fmt::format("{} at element {} of input {}", value, inputs[k].size() / 2, k));
+        check(changed, fmt::format("{} at element {} of input {}", value, inputs[k].size() / 2, k),
+              candidate_.error_growth > 1 || !is_in_place);
       }
     }
     // What is rounded on the way may end there in f16, and in f64 it does not.
@@ -375,7 +412,7 @@ class Session {
       large.push_back(input.defined() ? input.clone() : Tensor());
       for (int64_t i = 0; i < large.back().size(); ++i) large.back().mutable_data<float>()[i] *= 128;
     }
-    check(large, "inputs times 128");
+    check(large, "inputs times 128", candidate_.error_growth > 1);
   }
 
   void check_threads(const OpCase& row, const RowRun& how) {
@@ -410,9 +447,11 @@ class Session {
     const bool quick = options_.quick;
     std::vector<Place> table;
     add_places(table, 0, 0);
-    const std::vector<Place> all = chosen(table, quick ? 10 : 1000);
-    if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
-    const std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
+    std::vector<Place> all = chosen(table, quick ? 10 : 1000);
+    std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
+    if (all.empty() && drawn.empty()) drawn = chosen(rows_drawn(walks, true), quick ? 10 : 40);
+    if (all.empty()) all = drawn;  // for a kind of shape that the table does not have
+    if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows, nor of those that are drawn");
     start(guarded);  // which knows nothing of the calls so far
     const std::vector<Place> some = spread(all, quick ? 6 : 24);
     run_check("rows", all, close);
@@ -426,6 +465,10 @@ class Session {
       if (how.dtype != DType::f64 && (row.nan || row.nan_in_place > 0)) check_nan(row, how);
     });
     run_check("infinities", some, [this](const OpCase& row, const RowRun& how) { check_infinities(row, how); });
+    run_check("unaligned", drawn, [&](const OpCase& row, RowRun how) {
+      how.unaligned = true;
+      close(row, how);
+    });
     run_check("omitted", some, [](const OpCase& row, const RowRun& how) {
       if (how.dtype != DType::f64 && row.flops <= 1e5) check_combinations(row, how);
     });
@@ -442,34 +485,123 @@ class Session {
     run_check("threads", all, [this](const OpCase& row, const RowRun& how) { check_threads(row, how); });
   }
 
+  // What goes wrong in large tensors alone: a row at a timed size, between guard pages, on one thread and on seven. Two
+  // elements of its first input are large and subnormal, then NaN and infinite, and what becomes of them is compared
+  // with what the project's variants make of the same. Gradients come from what the variant kept for them. Returns
+  // whether the variant takes it.
+  bool check_large(size_t index, const examples::TimedCase& timed, DType type) {
+    const int64_t most = options_.quick ? 8 : 64;  // which fits into the memory, and whose loops do not take long
+    const auto batch = static_cast<uint64_t>(std::min(options_.batch, most));
+    const Place place{&rows_of(batch, at_timed_sizes).at(index), index, batch, at_timed_sizes};
+    place_ = &place;
+    RowRun how = examples::run_on(Device::cpu, timed.autocast ? DType::f32 : type);
+    how.numbers = type;
+    if (timed.autocast) how.autocast = type;
+    for (size_t k = 0; k < timed.shapes.size(); ++k) {
+      if (timed.shapes[k] == Shape{0}) how.missing.insert(k);
+    }
+    RandomSequence draw({.seed = seed_, .layer = 13});
+    try {
+      for (const auto& [one, other] : {std::pair{1e4f, 1e-40f}, {NAN, INFINITY}}) {
+        examples::Inputs inputs = examples::inputs_of(*place.row, how);
+        for (const float value : {one, other}) {
+          inputs[0].mutable_data<float>()[draw.next() % inputs[0].size()] = value;
+        }
+        compare_large(inputs, how, type);
+      }
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::forced_variant) throw;
+      return false;
+    }
+  }
+
+  void compare_large(const examples::Inputs& inputs, const RowRun& how, DType type) {
+    std::vector<std::vector<Tensor>> runs, own;
+    for (const int count : {1, 7, 7}) {
+      threads_ = count;
+      runs.push_back(run(inputs, how));
+    }
+    threads_ = threads();
+    cli::with_each_variant(*cli::find_slot(registered_.slot), Device::cpu,
+                           [&](const VariantBase&) { own.push_back(examples::run_row(*place_->row, inputs, how)); });
+    for (size_t i = 0; i < runs[0].size(); ++i) {
+      if (!runs[0][i].defined()) continue;
+      const auto same = [&](const auto& results) { return examples::same_bytes(results[i], runs[0][i]); };
+      const std::string what =
+          std::ranges::all_of(runs, same)
+              ? difference(*place_->row, i, type, examples::to_numbers(runs[0][i]),
+                           mapped(own, [i](const auto& all) { return examples::to_numbers(all.at(i)); }))
+              : "other bits on 7 threads";
+      if (!what.empty())
+        throw Refusal(check_, fmt::format("{} {}, result {}: {}", name(type), place_->row->name, i, what));
+    }
+  }
+
+  // "" if the result is as near to those of the project's variants as a timed call's has to be. Where they agree that
+  // the output is not finite, it must not be; and if all that they give is finite, all of this must be.
+  static std::string difference(const OpCase& row, size_t result, DType type, const examples::Numbers& got,
+                                const std::vector<examples::Numbers>& own) {
+    const auto is_finite = [](double number) { return std::isfinite(number); };
+    const bool all_finite = std::ranges::all_of(
+        own, [&](const examples::Numbers& numbers) { return std::ranges::all_of(numbers, is_finite); });
+    double off = 0, spread = 0, square = 0;
+    for (size_t j = 0; j < got.size(); ++j) {
+      const auto count = std::ranges::count_if(own, [&](const auto& numbers) { return is_finite(numbers[j]); });
+      if (is_finite(got[j]) ? result == 0 && count == 0 : all_finite) {
+        return fmt::format("element {} is {}, expected {}", j, got[j], own[0][j]);
+      }
+      if (count < std::ssize(own) || !is_finite(got[j])) continue;
+      double apart = 0;
+      for (const examples::Numbers& other : own) apart = std::max(apart, std::fabs(other[j] - own[0][j]));
+      off += std::pow(got[j] - own[0][j], 2), spread += apart * apart, square += own[0][j] * own[0][j];
+    }
+    const examples::Tolerance& forward = row.forward;
+    // Which of two nearly equal numbers a selection takes depends on rounding.
+    const bool selects = result > 0 && (row.kinked || row.fill == examples::Fill::spaced);
+    const double least = selects ? (size_of(type) == 2 ? 0.5 : 0.02) : 8 * measure::largest_error(type);
+    double most = std::max(8 * std::sqrt(spread / square), least);
+    if (result == 0 && forward.relative + forward.absolute + forward.frobenius == 0) most = 0;
+    if (off == 0 || std::sqrt(off / square) <= most) return "";
+    return fmt::format("off by {:.2g} of its norm, at most {:.2g} is accepted", std::sqrt(off / square), most);
+  }
+
   // On the variant's own threads, in a process that has not run a row.
   void check_timed() {
-    check_ = "timed";
     KernelSlot* slot = cli::find_slot(registered_.slot);
-    start(Examiner::Memory::plain);
-    subject_->check_threads();  // those of its static objects may have ended before the first calls have
-    Examiner beside("", "", Examiner::Memory::plain, threads());
     const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
-    std::vector<std::pair<size_t, DType>> wanted;
+    std::vector<std::pair<size_t, DType>> all;
     for (size_t i = 0; i < plan.cases.size(); ++i) {
       if (std::ranges::find(plan.cases[i].slots, slot) == plan.cases[i].slots.end()) continue;
       for (const DType type : types_) {
-        if (type != DType::f64) wanted.emplace_back(i, type);  // that is for checks alone
+        if (type != DType::f64) all.emplace_back(i, type);  // that is for checks alone
       }
     }
-    Ceilings ceilings = measure_ceilings();
-    for (const auto& [index, type] : spread(wanted, options_.quick ? 2 : 9)) {
+    if (all.empty()) verdict_.untimed = fmt::format("no row of {} says at which size", registered_.slot);
+    const auto wanted = spread(all, options_.quick ? 2 : 9);
+    check_ = "large";
+    Check large{check_};
+    for (const auto& [index, type] : wanted) large.runs += check_large(index, plan.cases[index], type);
+    if (large.runs > 0) verdict_.checks.push_back(large);
+    check_ = "timed";
+    start(Examiner::Memory::plain);
+    subject_->check_threads();  // those of its static objects may have ended before the first calls have
+    Examiner beside("", "", Examiner::Memory::plain, threads());
+    for (const auto& [index, type] : wanted) {
       const auto calls = measure::calls_of(plan.cases[index], Device::cpu);
       const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
       const std::string against = options_.against.empty()
                                       ? variant_beside(plan.cases[index], *slot, type, registered_.variant)
                                       : options_.against;
       beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
-      std::optional<TimedResult> result = time_case(*subject_, beside, *slot, index, type, plan, ceilings);
-      if (!result) continue;
-      result->what = fmt::format("{} {}", call->what, name(type));
-      result->against = against;
-      verdict_.timed.push_back(std::move(*result));
+      TimedResult result = time_case(*subject_, beside, *slot, index, type, plan);
+      if (result.seconds.empty()) {
+        verdict_.untimed = result.what;
+        continue;
+      }
+      result.what = fmt::format("{} {}", call->what, name(type));
+      result.against = against;
+      verdict_.timed.push_back(std::move(result));
     }
     if (!verdict_.timed.empty()) {
       verdict_.checks.push_back({"timed", static_cast<int64_t>(verdict_.timed.size())});
@@ -521,7 +653,7 @@ class Session {
 std::string Verdict::text() const {
   if (!refused_by.empty()) return fmt::format("refused by {}: {}", refused_by, reason);
   if (device == Device::cuda) return "right on the emulator, which says nothing about speed";
-  if (timed.empty()) return "right";
+  if (timed.empty()) return untimed.empty() ? "right" : "right; not timed: " + untimed;
   double ratio = 0, low = 0, high = 0;  // logarithms
   for (const TimedResult& one : timed) {
     const Interval interval = ratio_interval(one.seconds_against, one.seconds);

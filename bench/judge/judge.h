@@ -32,7 +32,8 @@ struct Verdict {
   std::string refused_by = {}, reason = {};  // the check and its finding; empty: right
   std::vector<Check> checks = {};            // that it has passed
   std::vector<TimedResult> timed = {};
-  double seconds = 0;  // that judging took
+  std::string untimed = {};  // why nothing is timed
+  double seconds = 0;        // that judging took
 
   std::string text() const;  // "right and 1.31 times as fast as direct"
 };

@@ -109,7 +109,7 @@ class Subject {
       Tensor::empty({1}, DType::f32, device_);  // reserves the emulated device's addresses
       confine(subject_memory, device_ == Device::cuda);
       const std::string plugin = setup.at("plugin");
-      if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin, setup.at("shown")));
+      if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin, setup.at("shown"), false));
     } catch (const Error& error) {
       hello = {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
     }
@@ -162,6 +162,8 @@ class Subject {
     } catch (const Error& error) {
       const bool by_another_slot = device_ == Device::cuda && error.kind() == ErrorKind::no_variant;
       return {{"error", error.what()}, {"unsupported", thrown.is_unsupported(error) || by_another_slot}};
+    } catch (const std::exception& error) {
+      return {{"error", fmt::format("a kernel threw {}", error.what())}};
     }
   }
 
@@ -235,7 +237,12 @@ class Subject {
         calls.size() < count ? measure::run_case(timed, type, std::nullopt, Device::cpu, 0, look) : serve_calls(calls);
       }
     };
-    measure::run_case(timed, type, std::nullopt, Device::cpu, 0, look);
+    try {
+      measure::run_case(timed, type, std::nullopt, Device::cpu, 0, look);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::out_of_memory) throw;
+      say({{"no_room", true}});
+    }
     SharedBlocks::end();
   }
 

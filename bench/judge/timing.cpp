@@ -29,8 +29,6 @@ using measure::SlotSpy;
 struct Sample {
   std::vector<Tensor> before, after;
   std::vector<bool> written, fresh;  // fresh: it held nothing before
-  std::vector<Shape> shapes;
-  double nonzero = 1, bytes = 0;
 };
 
 // Calls look() with the case's first call of the slot.
@@ -44,12 +42,6 @@ void look_at(const examples::TimedCase& timed, const KernelSlot& slot, DType typ
   });
 }
 
-double nonzero_share(const Tensor& tensor) {
-  if (!measure::is_measured(tensor) || tensor.size() == 0) return 1;
-  const std::vector<double> numbers = measure::numbers_of(tensor);
-  return 1 - static_cast<double>(std::ranges::count(numbers, 0.0)) / static_cast<double>(numbers.size());
-}
-
 Sample sample_of(const examples::TimedCase& timed, const KernelSlot& slot, DType type, uint64_t seed) {
   Sample sample;
   set_poison(true);
@@ -58,8 +50,6 @@ Sample sample_of(const examples::TimedCase& timed, const KernelSlot& slot, DType
     for (const Tensor* tensor : seen.tensors) {
       versions.push_back(tensor->version());
       sample.before.push_back(tensor->defined() ? tensor->clone() : Tensor());
-      sample.shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
-      sample.bytes += static_cast<double>(tensor->bytes());
     }
     seen.again();
     for (size_t i = 0; i < versions.size(); ++i) {
@@ -69,7 +59,6 @@ Sample sample_of(const examples::TimedCase& timed, const KernelSlot& slot, DType
       const Tensor& before = sample.before[i];
       sample.fresh.push_back(sample.written[i] &&
                              is_poison({static_cast<const unsigned char*>(before.raw_data()), before.bytes()}));
-      if (tensor.defined() && !sample.written[i]) sample.nonzero *= nonzero_share(tensor);
     }
   });
   set_poison(false);
@@ -146,13 +135,16 @@ class Timing {
   std::vector<Errors> own_;
   RandomSequence draw_{{plan_.seed, RandomPurpose::synthetic, 77, 0, 0}};
 
-  Json prepare(Examiner& side) const {
-    const Json answer = side.ask(
+  // Returns why the side's calls cannot be timed, or "".
+  std::string prepare(size_t side) {
+    const Json answer = sides_[side]->ask(
         {{"do", "case"}, {"case", index_}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
-    if (answer.contains("error") && !answer.value("unsupported", false)) {
-      throw Refusal("timed", answer.at("error").get<std::string>());
+    if (answer.contains("calls")) return places_[side] = answer.at("calls"), "";
+    if (answer.value("no_room", false)) {
+      return fmt::format("{} calls with batch {} need more than {} GiB", sets, plan_.batch, call_bytes >> 30);
     }
-    return answer.value("calls", Json::array());
+    if (!answer.value("unsupported", false)) throw Refusal("timed", answer.at("error").get<std::string>());
+    return "it, or the variant beside it, does not take these calls";
   }
 
   void fill(size_t side, size_t set, const Sample& sample) {
@@ -227,7 +219,7 @@ class Timing {
     return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
   }
 
-  TimedResult run_rounds(Ceilings& ceilings) {
+  TimedResult run_rounds() {
     TimedResult result;
     const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
     own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
@@ -256,34 +248,18 @@ class Timing {
       const size_t exact = draw_.next() % count;  // nobody knows which
       compare_exactly(calls[exact], samples[exact]);
     }
-    check_floor(median(result.seconds), sample, ceilings);
     return result;
-  }
-
-  // Ceilings that were measured while others computed may be too low: they are measured again before they refuse.
-  void check_floor(double seconds, const Sample& sample, Ceilings& ceilings) const {
-    for (int again = 0;; ++again) {
-      const double least = least_seconds(slot_.name(), sample.shapes, sample.bytes, type_, sample.nonzero, ceilings);
-      if (seconds >= least) return;
-      if (again == 10) {
-        throw Refusal("floor",
-                      fmt::format("a call took {:.3g} us, and no algorithm on this machine can take less than {:.3g}",
-                                  seconds * 1e6, least * 1e6));
-      }
-      const Ceilings now = measure_ceilings();
-      ceilings = {std::max(ceilings.flops, now.flops), std::max(ceilings.bytes, now.bytes)};
-    }
   }
 
  public:
   Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
       : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), index_(index), timed_(plan.cases[index]) {}
 
-  // Nothing if a side does not take the call.
-  std::optional<TimedResult> run(Ceilings& ceilings) {
-    for (const size_t side : {0, 1}) places_[side] = prepare(*sides_[side]);
-    std::optional<TimedResult> result;
-    if (!places_[0].empty() && !places_[1].empty()) result = run_rounds(ceilings);
+  TimedResult run() {
+    TimedResult result;
+    result.what = prepare(0);
+    if (result.what.empty()) result.what = prepare(1);
+    if (result.what.empty()) result = run_rounds();
     for (const size_t side : {0, 1}) {
       if (!places_[side].empty()) sides_[side]->end_calls();
     }
@@ -292,44 +268,6 @@ class Timing {
 };
 
 }  // namespace
-
-Ceilings measure_ceilings() {
-  constexpr size_t size = 96 << 10;  // in and out fit into the second level of every cache
-  constexpr int64_t copies = 200;    // in a millisecond or two: some rounds have the cores for themselves
-  const auto team = static_cast<size_t>(threads());
-  std::vector<std::vector<char>> from(team, std::vector<char>(size, 1)), to(team, std::vector<char>(size, 2));
-  double best = 0;
-  for (int round = 0; round < 40; ++round) {
-    const auto start = Clock::now();
-    parallel(static_cast<int64_t>(team), [&](int64_t piece, int) {
-      const auto i = static_cast<size_t>(piece);
-      for (int64_t n = 0; n < copies; ++n) {
-        from[i][0] = static_cast<char>(n);
-        std::memcpy(to[i].data(), from[i].data(), size);
-      }
-    });
-    best = std::max(best, 2.0 * size * copies * static_cast<double>(team) / seconds_since(start));
-  }
-  return {measure::peak_flops_of_cpu(), best};
-}
-
-double least_seconds(const std::string& slot, std::span<const Shape> shapes, double bytes, DType type, double nonzero,
-                     const Ceilings& ceilings) {
-  const CpuFeatures& cpu = cpu_features();
-  double flops = measure::flops_of(slot, shapes) * nonzero, rate = ceilings.flops;
-  if (slot.starts_with("conv2d")) flops /= 324.0 / 64;  // 36 x 9 products become 8 x 8
-  if (slot == "gemm") {
-    double side = INFINITY;
-    for (const Shape& shape : shapes) {
-      for (int axis = 0; axis < shape.rank() && shape.size() > 0; ++axis)
-        side = std::min(side, static_cast<double>(shape[axis]));
-    }
-    for (; side >= 128; side /= 2) flops *= 7.0 / 8;
-  }
-  if (size_of(type) == 2) rate *= cpu.amx_bf16 ? 32 : 2;
-  return std::max(bytes / ceilings.bytes, flops / rate) *
-         0.6;  // the ceilings may be off, and the clock speeds of two moments
-}
 
 std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, DType type, const std::string& judged) {
   std::string name = judged;
@@ -341,9 +279,9 @@ std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, D
   return name;
 }
 
-std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
-                                     DType type, const TimingPlan& plan, Ceilings& ceilings) {
-  return Timing(judged, against, slot, index, type, plan).run(ceilings);
+TimedResult time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type,
+                      const TimingPlan& plan) {
+  return Timing(judged, against, slot, index, type, plan).run();
 }
 
 }  // namespace hs::bench::judge

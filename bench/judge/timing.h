@@ -1,10 +1,7 @@
 // Times a variant that is judged beside one of the project's own, each in a process of its own, so that nothing is
-// gained by anything but speed: every call gets fresh numbers at another place, every output is compared, and what is
-// faster than the machine can be is refused.
+// gained by anything but speed: every call gets fresh numbers at another place, and every output is compared.
 #pragma once
 
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,20 +15,6 @@ struct TimedResult {
   std::vector<double> seconds, seconds_against;  // of one call, by rounds
 };
 
-// Rates that no kernel on this machine can exceed.
-struct Ceilings {
-  double flops = 0;  // of measure::Peaks
-  double bytes = 0;  // per second: all threads copy what their caches hold
-};
-Ceilings measure_ceilings();
-
-// The least time for a call: every tensor is read or written once from the caches, and the fewest products of any known
-// algorithm are made: Winograd's F(6 x 6, 3 x 3) for convolutions (Lavin, Gray, "Fast algorithms for convolutional
-// neural networks", 2015), Strassen's for matrices down to 64 (1969), none where a factor is 0. nonzero: the part of
-// the products that have none.
-double least_seconds(const std::string& slot, std::span<const Shape> shapes, double bytes, DType type, double nonzero,
-                     const Ceilings& ceilings);
-
 // The variant that makes the slot's call in this case in the program itself, or, if it is `judged`, the next best one.
 std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, DType type, const std::string& judged);
 
@@ -42,10 +25,9 @@ struct TimingPlan {
   std::vector<examples::TimedCase> cases = examples::timed_cases(batch);
 };
 
-// judged, against: have been told the variants. The slot's call in plan.cases[index].
-// Returns nothing if a variant does not take it. Throws Refusal: timed, precision, inputs, leftover, floor, and what
-// Examiner throws. Measures the ceilings again before it refuses by them.
-std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
-                                     DType type, const TimingPlan& plan, Ceilings& ceilings);
+// judged, against: have been told the variants. The slot's call in plan.cases[index]. If it cannot be timed, the result
+// has no seconds, and `what` says why. Throws Refusal: timed, precision, inputs, leftover, and what Examiner throws.
+TimedResult time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type,
+                      const TimingPlan& plan);
 
 }  // namespace hs::bench::judge

@@ -28,6 +28,19 @@ auto fields_of(auto& how) {
                   how.unaligned, how.autocast, how.frozen, how.missing, how.sparse, how.shared);
 }
 
+std::vector<examples::OpCase> timed_rows(int64_t batch) {
+  std::vector<examples::OpCase> rows;
+  for (const examples::TimedCase& timed : examples::timed_cases(batch)) {
+    const auto of_op = [&](const examples::OpCase& row) { return row.name.starts_with(timed.op + " "); };
+    const auto found = std::ranges::find_if(examples::op_table(), of_op);
+    check(found != examples::op_table().end(), "{}: the op table has no row of this name", timed.op);
+    rows.push_back(*found);
+    rows.back().name = fmt::format("{} of {}", timed.op, timed.shapes[0]);
+    rows.back().shapes = timed.shapes;
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot) {
@@ -39,7 +52,9 @@ const std::vector<examples::OpCase>& rows_of(uint64_t seed, int walk) {
   if (seed == 0) return examples::op_table();
   static std::map<std::pair<uint64_t, int>, std::vector<examples::OpCase>> drawn;
   auto& rows = drawn[{seed, walk}];
-  if (rows.empty()) rows = examples::drawn_rows(seed, walk);
+  if (rows.empty()) {
+    rows = walk == at_timed_sizes ? timed_rows(static_cast<int64_t>(seed)) : examples::drawn_rows(seed, walk);
+  }
   return rows;
 }
 

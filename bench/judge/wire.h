@@ -40,6 +40,8 @@ std::vector<Tensor> unpack(const Json& places, std::span<const std::byte> memory
 bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot);
 
 // Rows that both sides know by these numbers: the op table's for seed 0, else drawn_rows(). They stay where they are.
+// walk `at_timed_sizes`: those of timed_cases() for a batch of `seed`, in their order.
+inline constexpr int at_timed_sizes = -1;
 const std::vector<examples::OpCase>& rows_of(uint64_t seed, int walk);
 
 Json to_json(const examples::RowRun& how);

@@ -37,4 +37,9 @@ const Examples rows([](Table& table) {
 
 const Examples drawn([](Draw& draw) { return row_of(draw.pick({0.5, 0.25, 0.1, 0.9}), draw.shape(40001)); });
 
+// As mnist_cnn_large has it.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "dropout", .shapes = {{batch, 9216}}, .slots = {&dropout_mask}}};
+});
+
 }  // namespace hs::examples::dropout_rows

@@ -36,4 +36,12 @@ const Examples drawn([](Draw& draw) {
   return row_of({draw.size(3), draw.positive(9), draw.positive(9), draw.size(140)});
 });
 
+// As resnet8 has it.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "global_average_pool2d",
+           .shapes = {{batch, 8, 8, 64}},
+           .slots = {&global_average_pool2d_forward, &global_average_pool2d_backward},
+           .leaves = 1}};
+});
+
 }  // namespace hs::examples::global_average_pool2d_rows

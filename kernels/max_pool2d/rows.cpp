@@ -50,7 +50,10 @@ const Examples drawn([](Draw& draw) {
 
 // On the largest tensors of mnist_cnn.
 const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
-  return {{.op = "max_pool2d", .shapes = {{batch, 26, 26, 32}}, .slots = {&max_pool2d_forward}}};
+  return {{.op = "max_pool2d",
+           .shapes = {{batch, 26, 26, 32}},
+           .slots = {&max_pool2d_forward, &max_pool2d_backward},
+           .leaves = 1}};
 });
 
 }  // namespace hs::examples::max_pool2d_rows

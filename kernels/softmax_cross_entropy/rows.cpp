@@ -16,11 +16,12 @@ std::vector<int32_t> some_labels(int64_t N, int64_t classes) {
 
 OpCase loss_row(const Shape& shape, float smoothing) {
   const auto labels = some_labels(shape[0], shape[1]);
-  const Tensor label_tensor = Tensor::from(labels, {shape[0]});
   return {.name = "softmax_cross_entropy " + shape.to_string() + (smoothing > 0 ? " smoothed" : ""),
           .shapes = {shape},
           .run = {[=](const Inputs& in) {
-            return softmax_cross_entropy(in[0], label_tensor.to(in[0].device()), {}, smoothing);
+            const Shape& size = in[0].shape();  // another one where it is timed
+            const Tensor label = Tensor::from(some_labels(size[0], size[1]), {size[0]});
+            return softmax_cross_entropy(in[0], label.to(in[0].device()), {}, smoothing);
           }},
           .forward = tolerance::cross_entropy,
           .gradient = tolerance::cross_entropy_gradient,
@@ -126,5 +127,13 @@ Shape some_logits(Draw& draw) { return {draw.positive(100), draw.positive(140)};
 const Examples drawn_loss([](Draw& draw) { return loss_row(some_logits(draw), draw.pick({0.0f, 0.1f})); });
 const Examples drawn_gradient([](Draw& draw) { return gradient_row(some_logits(draw), draw.pick({0.0f, 0.1f})); });
 const Examples drawn_matches([](Draw& draw) { return matches_row(some_logits(draw)); });
+
+// As mnist_cnn has it.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "softmax_cross_entropy",
+           .shapes = {{batch, 10}},
+           .slots = {&softmax_cross_entropy_forward, &softmax_cross_entropy_backward},
+           .leaves = 1}};
+});
 
 }  // namespace hs::examples::softmax_cross_entropy_rows

@@ -138,7 +138,8 @@ TEST_CASE("a call takes the variant of highest rank that supports the arguments,
 }
 
 TEST_CASE("a workspace of less than no bytes is an error that names the variant") {
-  CHECK(error_of([] { run(input(4), -1); }) == "test_probe=fast: .workspace asks for -1 bytes, expected 0 or more");
+  CHECK(test::error_of([] { run(input(4), -1); }) ==
+        "test_probe=fast: .workspace asks for -1 bytes, expected 0 or more");
 }
 
 TEST_CASE("calls are counted per variant") {
