@@ -246,13 +246,13 @@ Plugin load_plugin(const std::string& path, const std::string& given, bool tries
 }
 
 void build_plugin(const std::string& source, OutputFile& out) {
-  const InputFile readable(source);
   const std::string ending = std::filesystem::path(source).extension(), shown = printable_text(source);
   const bool is_cuda = ending == ".cu";
   if (!is_cuda && ending != ".cpp") fail(ExitCode::usage, "{}: expected a .cpp or a .cu file", shown);
   if (is_cuda && !*build_info.nvcc && !*build_info.emulator) {
     fail(ExitCode::usage, "{}: this build has no CUDA; one with -D HALFSTEP_CUDA=ON or EMULATED compiles it", shown);
   }
+  const InputFile readable(source);
   TemporaryPath folder;
   make_temporary(folder);
   const std::string made = folder.path() / "plugin.so";

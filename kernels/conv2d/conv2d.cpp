@@ -21,9 +21,8 @@ Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bi
   s.N = x.shape()[0], s.H = x.shape()[1], s.W = x.shape()[2], s.C = x.shape()[3];
   s.KH = options.kernel_h, s.KW = options.kernel_w, s.stride = options.stride, s.padding = options.padding;
   s.OC = weight.shape()[1];
-  check(weight.shape()[0] == s.K(),
-        "conv2d: weight is {} but a {}x{} kernel on {} channels needs {} rows; x is {}, expected (N, H, W, C)",
-        weight.shape(), s.KH, s.KW, s.C, s.K(), x.shape());
+  check(weight.shape()[0] == s.K(), "conv2d: weight is {} but a {}x{} kernel on {} channels (NHWC) needs {} rows",
+        weight.shape(), s.KH, s.KW, s.C, s.K());
   check(!bias.defined() || bias.shape() == Shape{s.OC}, "conv2d: bias is {}, expected ({})", bias.shape(), s.OC);
   check(s.H + 2 * s.padding >= s.KH && s.W + 2 * s.padding >= s.KW,
         "conv2d: the image {} with padding {} is smaller than the {}x{} kernel", x.shape(), s.padding, s.KH, s.KW);

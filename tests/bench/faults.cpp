@@ -90,7 +90,7 @@ TEST_CASE("resources that the program needs and does not get") {
       {"data convert synthetic out --format idx --quiet", 4, "only 8 files may be open", {}, few_files},
       {"bench loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
       {"bench peers", 4, "only 8 files may be open", {}, few_files},
-      {brief + "--json r.json", 4, "--json r.json: cannot be written: File too large", {}, little},
+      {"info --json r.json", 4, "--json r.json: cannot be written: File too large", {}, little},
       {"bench loader --data synthetic --quiet --samples 2000", 4, "File too large", {}, more},
   });
   // Another user's limit needs a program that other users may run.
