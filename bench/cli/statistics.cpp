@@ -1,39 +1,73 @@
 #include "bench/cli/statistics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "bench/cli/json_file.h"
-#include "engine/random.h"
 
 namespace hs::bench {
 namespace {
 
-constexpr int resamples = 2000;
-constexpr double tail = 0.025;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// The interval of `figure` over resamples of `size` indices, drawn with replacement.
-Interval bootstrap(size_t size, const std::function<double(const std::vector<size_t>& drawn)>& figure) {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  if (size < 2) return {nan, nan};
-  std::vector<double> figures;
-  uint32_t draws = 0;
-  for (int i = 0; i < resamples; ++i) {
-    std::vector<size_t> drawn(size);
-    for (size_t& index : drawn) index = philox4x32({{draws++, 0, 0, 0}}, 0, 0).word[0] % size;
-    figures.push_back(figure(drawn));
+// The probability that Student's t is beyond sqrt(degrees) * tan(angle) on either side: Abramowitz and Stegun,
+// "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
+double student_beyond(double angle, size_t degrees) {
+  const double cosine = std::cos(angle), sine = std::sin(angle);
+  const bool is_odd = degrees % 2 == 1;
+  double sum = 0, term = is_odd ? cosine : 1;
+  for (size_t i = is_odd ? 3 : 2; i <= degrees; i += 2) {
+    sum += term;
+    term *= static_cast<double>(i - 1) / static_cast<double>(i) * cosine * cosine;
   }
-  std::ranges::sort(figures);
-  const auto at = [&](double share) { return figures[static_cast<size_t>(std::lround(share * (resamples - 1)))]; };
-  return {at(tail), at(1 - tail)};
+  return 1 - (is_odd ? 2 / std::numbers::pi * (angle + sine * sum) : sine * sum);
 }
 
-std::vector<double> chosen(const std::vector<double>& values, const std::vector<size_t>& indices) {
-  return mapped(indices, [&](size_t i) { return values[i]; });
+// Where a falling function of 0 to `last` is `wanted`.
+double inverse(const std::function<double(double)>& falling, double last, double wanted) {
+  double low = 0, high = last;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (falling(middle) > wanted ? low : high) = middle;
+  }
+  return high;
+}
+
+struct LogMean {
+  double mean, error;  // of the mean
+  size_t degrees;      // 0: there is no error
+};
+
+LogMean log_mean(const std::vector<double>& values) {
+  const std::vector<double> logs = mapped(values, [](double value) { return std::log(value); });
+  const double middle = mean(logs), count = static_cast<double>(logs.size());
+  double squares = 0;
+  for (const double log : logs) squares += (log - middle) * (log - middle);
+  const bool has_error = logs.size() >= 3 && std::isfinite(squares);
+  return {middle, std::sqrt(squares / (count - 1) / count), has_error ? logs.size() - 1 : 0};
+}
+
+// Of a positive value whose logarithm was measured several times; `center` is always in it.
+Interval log_interval(const std::vector<double>& values, double center, double error) {
+  const LogMean logs = log_mean(values);
+  if (logs.degrees == 0 || !std::isfinite(center)) return {nan, nan};
+  const auto beyond = [&](double angle) { return student_beyond(angle, logs.degrees); };
+  const double angle = inverse(beyond, std::numbers::pi / 2, error);
+  const double width = std::tan(angle) * std::sqrt(static_cast<double>(logs.degrees)) * logs.error;
+  return {std::min(center, std::exp(logs.mean - width)), std::max(center, std::exp(logs.mean + width))};
+}
+
+std::vector<double> ratios(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> all;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) all.push_back(a[i] / b[i]);
+  return all;
 }
 
 // Twice the rank of each value, from 2; equal values share their mid-rank. Doubled to stay an integer.
@@ -77,12 +111,40 @@ double mean(const std::vector<double>& values) {
 }
 
 Interval median_interval(const std::vector<double>& values) {
-  return bootstrap(values.size(), [&](const std::vector<size_t>& drawn) { return median(chosen(values, drawn)); });
+  return log_interval(values, median(values), page_error);
 }
 
-Interval ratio_interval(const std::vector<double>& a, const std::vector<double>& b) {
-  return bootstrap(
-      a.size(), [&](const std::vector<size_t>& drawn) { return median(chosen(a, drawn)) / median(chosen(b, drawn)); });
+Interval ratio_interval(const std::vector<double>& a, const std::vector<double>& b, double error) {
+  return log_interval(ratios(a, b), median(a) / median(b), error);
+}
+
+double ratio_probability(const std::vector<double>& a, const std::vector<double>& b) {
+  const LogMean logs = log_mean(ratios(a, b));
+  const auto is_lost = [](double value) { return !std::isfinite(value); };
+  if (std::ranges::any_of(a, is_lost) || std::ranges::any_of(b, is_lost)) return probability_of_both(a, b);
+  if (logs.degrees == 0 || (std::log(median(a) / median(b)) > 0) != (logs.mean > 0)) return 1;
+  const double t = std::abs(logs.mean) / logs.error;
+  return student_beyond(std::atan(t / std::sqrt(static_cast<double>(logs.degrees))), logs.degrees);
+}
+
+double probability_of_both(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::min(1.0, 2 * std::min(probability_not_larger(a, b), probability_not_larger(b, a)));
+}
+
+size_t fewest_runs(double error) {
+  size_t runs = 3;
+  while (smallest_probability(runs, runs) > error) ++runs;
+  return runs;
+}
+
+std::string cannot_tell(size_t runs, double probability, double error, size_t fewest) {
+  const auto normal_beyond = [](double z) { return std::erfc(z / std::numbers::sqrt2); };
+  const auto deviations = [&](double beyond) { return inverse(normal_beyond, 10, beyond); };
+  if (runs < fewest) return fmt::format("cannot tell: {} runs or more would do", fewest);
+  const double times = deviations(error) / deviations(std::min(probability, 0.99));
+  const double needed = std::max(std::ceil(static_cast<double>(runs) * times * times), static_cast<double>(runs + 1));
+  return needed > 100 ? "cannot tell: more than 100 runs would do"
+                      : fmt::format("cannot tell: about {:.0f} runs would do", needed);
 }
 
 double probability_not_larger(const std::vector<double>& a, const std::vector<double>& b) {

@@ -31,7 +31,7 @@ class CompareCommand : public RecordingCommand {
     flags.seed(seed_);
     flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
     flags.real("--challenge", challenge_, 0.01, 1000,
-               "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast, p <= 0.05");
+               "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast");
     flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
     flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
     flags.quiet(quiet_);
@@ -48,10 +48,10 @@ class CompareCommand : public RecordingCommand {
     } else if (!paths_.empty()) {
       fail(ExitCode::usage, "--run: trains both, and {} is a record; give one or the other", paths_[0]);
     }
-    const auto runs = static_cast<size_t>(repeat_);
-    if (!runs_.empty() && (flags.given("--challenge") || flags.given("--fail-if-slower")) &&
-        smallest_probability(runs, runs) > measure::significance) {
-      fail(ExitCode::usage, "--repeat {}: too few runs to tell; expected 3 or more", repeat_);
+    // Three figures at least are judged in both directions, or beside a claim.
+    const auto fewest = static_cast<int64_t>(fewest_runs(page_error / 6));
+    if (!runs_.empty() && (flags.given("--challenge") || flags.given("--fail-if-slower")) && repeat_ < fewest) {
+      fail(ExitCode::usage, "--repeat {}: too few runs to tell; expected {} or more", repeat_, fewest);
     }
     if (flags.given("--lose") && !flags.given("--challenge")) {
       fail(ExitCode::usage, "--lose {}: is for --challenge X, and there is none", lose_);
@@ -71,20 +71,31 @@ class CompareCommand : public RecordingCommand {
     const std::vector<Json> settings = {train_settings(runs_[0]), train_settings(runs_[1])};
     std::vector<Json> sides(2), rows(2, Json::array());
     const auto start = Clock::now();
+    std::vector<std::vector<Error>> lost(2);
+    // A run that diverges is a result; the others still run.
     const auto run = [&](size_t i, int64_t turn) {
-      const Json record = train_once(settings[i], seed_ + static_cast<uint64_t>(turn));
-      if (turn == 0) sides[i] = record;
-      rows[i].push_back(record["rows"][0]);
+      try {
+        const Json record = train_once(settings[i], seed_ + static_cast<uint64_t>(turn));
+        if (sides[i].is_null()) sides[i] = record;
+        rows[i].push_back(record["rows"][0]);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::numeric) throw;
+        lost[i].push_back(error);
+      }
       return true;
     };
+    const auto last = [](const Json& rows) { return rows.empty() ? NAN : report::number(rows.back(), "seconds"); };
     measure::in_turns(2, repeat_, run, [&](int64_t turn) {
       if (quiet_) return;
       cli::write_stderr(fmt::format("turn {} of {}, {:.0f} s: {:.3f} and {:.3f} s\n", turn + 1, repeat_,
-                                    seconds_since(start), report::number(rows[0].back(), "seconds"),
-                                    report::number(rows[1].back(), "seconds")));
+                                    seconds_since(start), last(rows[0]), last(rows[1])));
     });
     for (size_t i = 0; i < 2; ++i) {
+      if (rows[i].empty()) throw lost[i].back();
       sides[i]["rows"] = Json::array({measure::merge_rows(rows[i])});
+      if (!lost[i].empty()) {
+        sides[i]["rows"][0].update({{"error", lost[i].back().what()}, {"lost_runs", lost[i].size()}});
+      }
       sides[i]["config"]["repeat"] = repeat_;
       sides[i]["config"]["interleaved"] = true;
     }
@@ -119,19 +130,16 @@ class CompareCommand : public RecordingCommand {
     if (!has_target && !std::isnan(row.to_target.before + row.to_target.after)) {
       return "challenge: the two have different targets, expected one";
     }
-    if (!time.can_tell || !std::isfinite(row.accuracy_change)) {
-      return fmt::format("challenge: {} and {} runs are too few to tell, expected 3 or more of each", row.runs_before,
-                         row.runs_after);
-    }
-    // If most runs of both missed the target, the ratio is not a number.
-    const double ratio = time.before / time.after, lost = -row.accuracy_change;
+    const double lost = -row.accuracy_change;
     constexpr double rounding = 1e-12;
-    const bool met = ratio >= challenge_ && time.after < time.before && time.significant() && lost <= lose_ + rounding;
+    const size_t verdicts = static_cast<size_t>(std::lround(page_error / time.error));
+    const measure::Claim claim =
+        measure::judge_claim(time.values_before, time.values_after, challenge_, lost <= lose_ + rounding, verdicts);
     return fmt::format(
         "challenge: {}: the second {} {:.2f} times as fast as the first (wanted: {:g}), {:.3f} and {:.3f} s, p = "
-        "{:.3f} (wanted: {}), and its accuracy changes by {:+.4f} (allowed: -{:g})",
-        met ? "met" : "missed", has_target ? "reaches " + row.target : "ends", ratio, challenge_, time.before,
-        time.after, time.probability, measure::significance, row.accuracy_change, lose_);
+        "{:.3f} (wanted: {:.2g}), and its accuracy changes by {:+.4f} (allowed: -{:g})",
+        claim.verdict, has_target ? "reaches " + row.target : "ends", claim.ratio, challenge_, time.before, time.after,
+        claim.probability, claim.error, row.accuracy_change, lose_);
   }
 
   void check_regressions(const measure::Comparison& comparison) const {
@@ -142,9 +150,13 @@ class CompareCommand : public RecordingCommand {
            row.seconds.probability);
     }
     for (const measure::RowComparison& row : comparison.rows) {
-      if (row.seconds.can_tell && std::isfinite(row.change)) continue;
-      fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
-           row.name, row.runs_before, row.runs_after);
+      if (row.seconds.can_tell() && !std::isnan(row.change)) continue;
+      fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected {} or more (--repeat)",
+           row.name, row.runs_before, row.runs_after, fewest_runs(row.seconds.error / 2));
+    }
+    if (comparison.gone > 0) {
+      fail(ExitCode::usage, "--fail-if-slower: {}; expected each row of the first record in both",
+           comparison.only_one[0]);
     }
   }
 
@@ -158,7 +170,8 @@ class CompareCommand : public RecordingCommand {
     const Json &before = sides[0], &after = sides[1];
     const bool took_turns = !runs_.empty();
     const std::vector<std::string>& names = took_turns ? runs_ : paths_;
-    const measure::Comparison comparison = measure::compare(before, after, names[0], names[1], took_turns);
+    const measure::Comparison comparison =
+        measure::compare(before, after, names[0], names[1], took_turns, flags.given("--challenge") ? 1 : 0);
     if (comparison.rows.empty()) fail(ExitCode::bad_input, "{} and {}: have no row in common", names[0], names[1]);
     Json record = report::new_record(name(), Device::cpu);
     if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
@@ -167,6 +180,7 @@ class CompareCommand : public RecordingCommand {
     const report::Rows rows = rows_of(comparison);
     record["rows"] = rows.json;
     std::vector<std::string> sentences = comparison.only_one;
+    sentences.insert(sentences.end(), comparison.lost.begin(), comparison.lost.end());
     for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
     const auto date = [](const Json& side) { return report::text(report::part(side, "environment"), "date"); };
     if (!took_turns && before != after) {
@@ -180,7 +194,7 @@ class CompareCommand : public RecordingCommand {
     if (why_) {
       sentences.push_back("why: " + measure::why(before, after, names[0], names[1]));
       if (!comparison.rows[0].seconds.significant())
-        sentences.back() += " (the difference of the seconds is within noise)";
+        sentences.back() += " (whether the seconds differ at all: cannot tell)";
     }
     const std::string headline =
         took_turns ? fmt::format("train {} and train {}, in turns, on {}", names[0], names[1], report::data_line(after))

@@ -50,13 +50,16 @@ Json to_json(const std::vector<measure::Switch>& timed) {
 }
 
 std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::Switch>& timed) {
-  std::vector<std::string> helps, others;
+  std::vector<std::string> helps, others, open;
   for (const measure::Switch& one : timed) {
     const std::string text = fmt::format("{} ({})", one.flags, one.gain.text());
-    one.gain.verdict == "faster" ? helps.push_back(text) : others.push_back(text + ", " + one.gain.verdict);
+    const bool can_tell = one.gain.verdict == "faster" || one.gain.verdict == "slower";
+    one.gain.verdict == "faster" ? helps.push_back(text)
+                                 : (can_tell ? others : open).push_back(text + ", " + one.gain.verdict);
   }
   std::vector<std::string> lines = {fmt::format("{}: {}.", verdict.name, verdict.reason)};
   if (!helps.empty()) lines.push_back(fmt::format("Switch on: {}, timed here.", fmt::join(helps, "; ")));
+  if (!open.empty()) lines.push_back(fmt::format("Not decided: {}.", fmt::join(open, "; ")));
   if (!others.empty()) lines.push_back(fmt::format("Leave as it is: {}.", fmt::join(others, "; ")));
   return lines;
 }

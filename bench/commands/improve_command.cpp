@@ -14,6 +14,7 @@
 #include "bench/measure/comparison.h"
 #include "bench/measure/improvement.h"
 #include "bench/measure/row.h"
+#include "bench/measure/techniques.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -48,25 +49,25 @@ struct Effect {
 };
 
 // Each change by what the whole loses without it, the largest first.
-std::vector<Effect> effects_of(const measure::Found& found, const std::vector<Judged>& rows) {
+std::vector<Effect> effects_of(const measure::Found& found, const std::vector<Judged>& rows, size_t verdicts) {
   std::vector<Effect> effects;
   for (size_t i = 0; i < found.changes.size(); ++i) {
     const Judged& without = found.changes.size() == 1 ? rows[0] : rows[2 + i];
-    effects.push_back({&found.changes[i], measure::speed_up(without.seconds(), rows[1].seconds())});
+    effects.push_back({&found.changes[i], measure::speed_up(without.seconds(), rows[1].seconds(), verdicts)});
   }
   std::ranges::stable_sort(effects, std::greater(), &Effect::loss);
   return effects;
 }
 
-std::string claim(const std::vector<Judged>& rows, double challenge, double lose) {
+std::string claim(const std::vector<Judged>& rows, double challenge, double lose, size_t verdicts) {
   const Judged &given = rows[0], &best = rows[1];
-  const double ratio = median(given.seconds()) / median(best.seconds()), lost = given.accuracy() - best.accuracy();
-  const double p = probability_not_larger(best.seconds(), given.seconds());
-  const bool met = ratio >= challenge && p <= measure::significance && lost <= lose;
+  const bool is_as_good = given.accuracy() - best.accuracy() <= lose;
+  const measure::Claim claim = measure::judge_claim(given.seconds(), best.seconds(), challenge, is_as_good, verdicts);
   return fmt::format(
-      "Claim {}: at least {:g} times as fast (p = {:.3f}) at no more than {:.2f} points: accuracy {:.2f} % "
-      "after {:.2f} %.",
-      met ? "met" : "missed", challenge, p, lose * 100, best.accuracy() * 100, given.accuracy() * 100);
+      "Claim {}: at least {:g} times as fast (p = {:.3f}, wanted {:.2g}) at no more than {:.2f} points: accuracy "
+      "{:.2f} % after {:.2f} %.",
+      claim.verdict, challenge, claim.probability, claim.error, lose * 100, best.accuracy() * 100,
+      given.accuracy() * 100);
 }
 
 report::Rows rows_of(const std::vector<Judged>& judged) {
@@ -194,32 +195,52 @@ class ImproveCommand : public RecordingCommand {
     const measure::Found& found = searched.found;
     record["search"] = searched.to_json();
     record["changes"] = Json::array();
-    std::vector<std::string> mattered;
-    for (const Effect& effect : effects_of(found, judged)) {
+    // Of the whole, of each change, of the grid, and of the claim.
+    const size_t verdicts = 2 + found.changes.size() + (grid ? 1 : 0);
+    std::vector<std::string> mattered, open;
+    for (const Effect& effect : effects_of(found, judged, verdicts)) {
       Json& change = record["changes"].emplace_back(effect.gain.to_json());
       change["kind"] = effect.change->kind;
       change["flags"] = effect.change->text();
-      if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", effect.change->text(), times(effect.gain)));
+      const std::string text = fmt::format("{} ({})", effect.change->text(), times(effect.gain));
+      if (effect.gain.verdict != "faster") {
+        open.push_back(text + ", " + effect.gain.verdict);
+      } else if (mattered.size() < 3) {
+        mattered.push_back(text);
+      }
     }
     std::vector<std::string> answer;
     if (found.changes.empty()) {
       answer = {fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(judged[0].settings),
                             target_)};
     } else {
-      answer = {fmt::format("Use train{}: it reaches {} ({}).", cli::words_of(found.settings), target_,
-                            times(measure::speed_up(judged[0].seconds(), judged[1].seconds()))),
-                fmt::format("What mattered: {}.", fmt::join(mattered, "; ")), claim(judged, challenge_, lose_)};
+      const measure::SpeedUp gain = measure::speed_up(judged[0].seconds(), judged[1].seconds(), verdicts);
+      const bool is_told = gain.verdict == "faster" || gain.verdict == "slower";
+      answer = {fmt::format("{} train{}: it reaches {} {} ({}).",
+                            gain.verdict == "faster" ? "Use"
+                            : is_told                ? "Do not use"
+                                                     : "Perhaps",
+                            cli::words_of(found.settings), target_,
+                            is_told ? gain.verdict : "sooner or not, " + gain.verdict, times(gain))};
+      if (!mattered.empty()) answer.push_back(fmt::format("What mattered: {}.", fmt::join(mattered, "; ")));
+      if (!open.empty()) answer.push_back(fmt::format("Not decided: {}.", fmt::join(open, "; ")));
+      answer.push_back(claim(judged, challenge_, lose_, verdicts));
+    }
+    if (!found.settings.contains("--validation")) {
+      answer.emplace_back(
+          "The search judged by the test set, so its accuracies are too good; --validation 0.1 in --run holds out "
+          "samples to judge by.");
     }
     if (grid) {
       const Judged& improved = judged[found.changes.empty() ? 0 : 1];
-      const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds());
+      const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds(), verdicts);
       record["grid"] = grid->to_json();
       record["grid"].update(gain.to_json());
       answer.push_back(fmt::format(
           "The grid took {:.0f} s, the search {:.0f} s. What the search found is, beside the best of the grid, {}.",
           grid->seconds, searched.seconds, times(gain)));
     }
-    record["answer"] = answer;
+    measure::put_answer(record, answer);
   }
 
   void run(const cli::Flags& flags) override {

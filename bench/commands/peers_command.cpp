@@ -161,6 +161,8 @@ Json summarize_peer(const PeerRow& measured, const Json& runs) {
 // A peer's row is compared with halfstep's fastest row of its precision: it gets the "ratio" of the medians of seconds
 // with its interval, "compared_with", and a verdict.
 void add_ratios(Json& rows) {
+  const auto is_peer = [](const Json& row) { return report::text(row, "group") == "peer"; };
+  const auto verdicts = static_cast<size_t>(std::ranges::count_if(rows, is_peer));
   for (Json& row : rows) {
     if (report::text(row, "group") != "peer" || row.contains("error")) continue;
     const Json* fastest = nullptr;
@@ -172,10 +174,9 @@ void add_ratios(Json& rows) {
     if (!fastest) continue;
     const std::vector<double> theirs = report::numbers(row, "seconds_all"),
                               base = report::numbers(*fastest, "seconds_all");
-    const measure::SpeedUp halfstep = measure::speed_up(theirs, base);
-    row.update(halfstep.to_json());
+    row.update(measure::speed_up(theirs, base, verdicts).to_json());
     row["compared_with"] = report::text(*fastest, "name");
-    row["verdict"] = measure::verdict(halfstep.ratio, halfstep.interval, theirs.size(), "slower", "faster");
+    row["verdict"] = measure::speed_up(base, theirs, verdicts).verdict;
   }
 }
 
@@ -183,7 +184,7 @@ class PeersCommand : public RecordingCommand {
   std::string model_ = "mnist_cnn", scripts_, device_name_ = "auto";
   std::vector<std::string> pythons_;
   cli::DataChoice data_;
-  int64_t train_ = 20000, test_ = 5000, epochs_ = 5, repeat_ = 3, batch_ = 64, threads_ = 0, ranks_ = 1;
+  int64_t train_ = 20000, test_ = 5000, epochs_ = 5, repeat_ = 5, batch_ = 64, threads_ = 0, ranks_ = 1;
   uint64_t seed_ = 1;
   float learning_rate_ = 1e-3f;
   double timeout_ = 900;  // seconds, of a run

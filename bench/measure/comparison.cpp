@@ -18,7 +18,14 @@ struct Timed {
   std::vector<double> seconds, accuracies, losses, to_target;
   double accuracy;
   std::string target;
+  size_t lost = 0;
 };
+
+size_t lost_runs(const Json& row) {
+  const double lost = report::number(row, "lost_runs");
+  constexpr double most = 10000;  // whatever a damaged record says
+  return !row.contains("error") ? 0 : std::isfinite(lost) ? static_cast<size_t>(std::clamp(lost, 1.0, most)) : 1;
+}
 
 Timed timed(const Json& row) {
   Timed values = {report::label_of(row),
@@ -41,6 +48,14 @@ Timed timed(const Json& row) {
     const double value = report::number(target, metric);
     if (std::isfinite(value) && !values.to_target.empty()) values.target = fmt::format("{}={:g}", metric, value);
   }
+  // A run that did not finish never ended and learnt nothing.
+  values.lost = lost_runs(row);
+  if (values.lost == 0) return values;
+  values.seconds.resize(values.seconds.size() + values.lost, INFINITY);
+  values.accuracies.resize(values.accuracies.size() + values.lost, 0);
+  values.losses.resize(values.losses.size() + values.lost, INFINITY);
+  if (!values.target.empty()) values.to_target.resize(values.to_target.size() + values.lost, INFINITY);
+  values.accuracy = mean(values.accuracies);
   return values;
 }
 
@@ -56,12 +71,8 @@ std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
 Tested test(const std::vector<double>& a, const std::vector<double>& b, double (*middle)(const std::vector<double>&),
             const char* above, const char* below) {
   const double before = middle(a), after = middle(b);
-  return {before,
-          after,
-          after > before ? probability_not_larger(a, b) : probability_not_larger(b, a),
-          smallest_probability(a.size(), b.size()) <= significance,
-          above,
-          below};
+  const bool is_above = probability_not_larger(a, b) < probability_not_larger(b, a);
+  return {before, after, is_above == (after > before) ? probability_of_both(a, b) : 1, a, b, above, below};
 }
 
 RowComparison compare_rows(const Timed& a, const Timed& b, bool took_turns) {
@@ -93,10 +104,21 @@ void add_differences(const Json& before, const Json& after, const char* part, co
   }
 }
 
+// All verdicts of all rows, and the claims beside them, may be wrong in 5 of 100 cases together.
+void share_error(std::vector<RowComparison>& rows, size_t claims) {
+  std::vector<Tested*> all;
+  for (RowComparison& row : rows) {
+    for (Tested* tested : {&row.seconds, &row.accuracy, &row.loss, &row.to_target}) {
+      if (!tested->values_before.empty() && !tested->values_after.empty()) all.push_back(tested);
+    }
+  }
+  for (Tested* tested : all) tested->error = page_error / static_cast<double>(all.size() + claims);
+}
+
 }  // namespace
 
 Comparison compare(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name,
-                   bool took_turns) {
+                   bool took_turns, size_t claims) {
   Comparison comparison;
   const std::vector<Timed> rows_before = timed_rows(before), rows_after = timed_rows(after);
   auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
@@ -108,14 +130,22 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
   for (const Timed& row : rows_before) {
     if (const auto other = keys_after.find(row.key); other != keys_after.end()) {
       comparison.rows.push_back(compare_rows(row, *other->second, took_turns));
+      for (const auto& [side, name] : {std::pair(&row, before_name), {other->second, after_name}}) {
+        if (side->lost == 0) continue;
+        comparison.lost.push_back(fmt::format(
+            "{}: {} of {} runs of {} did not finish; they count as lost, as endless and with an accuracy of 0",
+            side->key, side->lost, side->seconds.size(), name));
+      }
     } else {
       comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, before_name));
+      ++comparison.gone;
     }
   }
   for (const Timed& row : rows_after) {
     if (!keys_before.contains(row.key))
       comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, after_name));
   }
+  share_error(comparison.rows, claims);
   std::vector<std::string>& differences = comparison.differences;
   add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},
                   differences);
@@ -127,10 +157,27 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
   return comparison;
 }
 
+bool Tested::can_tell() const { return 2 * smallest_probability(values_before.size(), values_after.size()) <= error; }
+
 std::string Tested::verdict() const {
-  if (!can_tell) return "too few runs to tell";
-  if (!significant()) return "within noise";
+  const size_t runs = std::min(values_before.size(), values_after.size());
+  if (!significant()) return cannot_tell(can_tell() ? runs : 0, probability, error, fewest_runs(error / 2));
   return after > before ? above : below;
+}
+
+Claim judge_claim(const std::vector<double>& before, const std::vector<double>& after, double times, bool is_as_good,
+                  size_t verdicts) {
+  std::vector<double> claimed = after;
+  for (double& seconds : claimed) seconds *= times;
+  const double error = page_error / static_cast<double>(verdicts), ratio = median(before) / median(after);
+  const double probability = probability_not_larger(claimed, before);
+  const bool can_tell = smallest_probability(before.size(), after.size()) <= error;
+  const size_t runs = can_tell ? std::min(before.size(), after.size()) : 0;
+  const bool is_short = ratio < times || std::isnan(ratio) || !is_as_good;
+  return {ratio, probability, error,
+          can_tell && is_short   ? "missed"
+          : probability <= error ? "met"
+                                 : cannot_tell(runs, 2 * probability, 2 * error, fewest_runs(error))};
 }
 
 report::Rows rows_of(const Comparison& comparison) {
@@ -147,7 +194,7 @@ report::Rows rows_of(const Comparison& comparison) {
     const Interval& interval = row.speed_up;
     const double speed_up = took_turns ? row.seconds.before / row.seconds.after : NAN;
     const bool has_target = !row.target.empty();
-    const std::string verdict = std::isfinite(row.change) ? row.seconds.verdict() : "no times";
+    const std::string verdict = std::isnan(row.change) ? "no times" : row.seconds.verdict();
     rows.add({{"name", row.name, "row"},
               {"runs_before", row.runs_before},
               {"runs_after", row.runs_after},

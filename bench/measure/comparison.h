@@ -6,19 +6,28 @@
 
 namespace hs::bench::measure {
 
-// Below this probability a difference is more than chance (one-sided).
-inline constexpr double significance = 0.05;
-
-// A figure of the runs of both.
+// A figure of the runs of both. Runs that did not finish are among the values: endless, with an accuracy of 0.
 struct Tested {
-  double before, after;       // medians, or means; NaN if there are none
-  double probability;         // that chance alone gives a difference this large in this direction
-  bool can_tell;              // whether there are enough runs for `probability` to fall below `significance`
-  const char *above, *below;  // of a difference that counts: "slower", "faster"
+  double before, after;  // medians, or means; NaN if there are none
+  double probability;    // that chance alone gives a difference this large, in either direction
+  std::vector<double> values_before, values_after;
+  const char *above, *below;     // of a difference that counts: "slower", "faster"
+  double error = page_error;  // the share of this verdict in what may be wrong on the page
 
-  bool significant() const { return can_tell && probability <= significance; }
-  std::string verdict() const;  // in words
+  bool can_tell() const;  // whether there are enough runs for `probability` to fall to `error`
+  bool significant() const { return probability <= error; }
+  std::string verdict() const;  // `above`, `below` or cannot_tell()
 };
+
+// The claim that `after` is at least `times` times as fast as `before`: the seconds of one against `times` the seconds
+// of the other, one-sided. "met" where that is not chance, "missed" where the ratio of the medians is smaller or the
+// result is not as good, else cannot_tell(). verdicts: how many are shown together, this one included.
+struct Claim {
+  double ratio, probability, error;
+  std::string verdict;
+};
+Claim judge_claim(const std::vector<double>& before, const std::vector<double>& after, double times, bool is_as_good,
+                  size_t verdicts);
 
 struct RowComparison {
   std::string name;  // of both; of two configurations that differ in it "mlp and mnist_cnn"
@@ -36,12 +45,14 @@ struct RowComparison {
 struct Comparison {
   std::vector<RowComparison> rows;       // the rows in both records
   std::vector<std::string> only_one;     // "NAME: only in FILE"
+  size_t gone = 0;                       // the first of them: only in the first record
+  std::vector<std::string> lost;         // which runs did not finish
   std::vector<std::string> differences;  // of machine, data and settings: "threads: 1 and 2"
 };
 
-// took_turns: the runs of both did, so that what disturbed the machine disturbed both.
+// took_turns: the runs of both did, so that what disturbed the machine disturbed both. claims: judged beside the rows.
 Comparison compare(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name,
-                   bool took_turns = false);
+                   bool took_turns = false, size_t claims = 0);
 
 report::Rows rows_of(const Comparison& comparison);
 report::Table learned_by(const Comparison& comparison);  // accuracy, loss, and the time to the target

@@ -121,7 +121,9 @@ void time_switches(std::vector<Switch>& switches, const Experiment& experiment, 
     return true;
   };
   in_turns(times.size(), turns, run, [](int64_t) {});
-  for (size_t i = 0; i < switches.size(); ++i) switches[i].gain = speed_up(times[0], times[i + 1]);
+  for (size_t i = 0; i < switches.size(); ++i) {
+    switches[i].gain = speed_up(times[0], times[i + 1], switches.size());
+  }
 }
 
 Verdict diagnose_ranks(const RankTimes& times) {

@@ -257,12 +257,6 @@ std::string plan_table(const Row& row, const std::string& data_name) {
       static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }
 
-std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below) {
-  if (runs < 3) return "too few runs to tell";
-  if (interval.contains(1)) return "within noise";
-  return ratio > 1 ? above : below;
-}
-
 std::string noise_line(const Row& row, const std::string& data_name) {
   if (row.runs.empty() || !row.runs[0].noise || row.runs[0].noise->steps() == 0) return "";
   const NoiseScale& noise = *row.runs[0].noise;
@@ -273,10 +267,13 @@ std::string noise_line(const Row& row, const std::string& data_name) {
                          : "a larger step repeats what this one has seen");
 }
 
-SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after) {
-  const double ratio = median(before) / median(after);
-  const Interval interval = ratio_interval(before, after);
-  return {ratio, interval, verdict(ratio, interval, after.size(), "faster", "slower")};
+SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after, size_t verdicts) {
+  const double ratio = median(before) / median(after), error = page_error / static_cast<double>(verdicts);
+  const double probability = ratio_probability(before, after);
+  return {ratio, ratio_interval(before, after, error),
+          probability > error || std::isnan(probability + ratio) ? cannot_tell(after.size(), probability, error, 3)
+          : ratio > 1                                            ? "faster"
+                                                                 : "slower"};
 }
 
 std::string SpeedUp::text() const {
@@ -290,11 +287,27 @@ Json SpeedUp::to_json() const {
   return json;
 }
 
-void add_comparison(Json& row, const Json& baseline) {
-  const SpeedUp gain = speed_up(report::numbers(baseline, "seconds_all"), report::numbers(row, "seconds_all"));
-  put(row, "speed_up", gain.ratio, gain.interval);
-  row["verdict"] = gain.verdict;
-  row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
+size_t verdicts_of(const Json& rows) {
+  const auto is_switch = [](const Json& row) {
+    const bool is_on = report::flag(row, "on_by_default") || report::flag(row, "for_memory");
+    return !is_on && report::text(row, "group") == "cumulative";
+  };
+  return std::max<size_t>(rows.size(), 2) - 1 + static_cast<size_t>(std::ranges::count_if(rows, is_switch));
+}
+
+void add_comparisons(Json& rows) {
+  const Json baseline = rows[0];
+  const auto failed = [](const Json& row) { return row.contains("error"); };
+  const size_t verdicts = verdicts_of(rows);
+  for (size_t i = 1; i < rows.size() && !failed(baseline); ++i) {
+    Json& row = rows[i];
+    if (failed(row)) continue;
+    const SpeedUp gain =
+        speed_up(report::numbers(baseline, "seconds_all"), report::numbers(row, "seconds_all"), verdicts);
+    put(row, "speed_up", gain.ratio, gain.interval);
+    row["verdict"] = gain.verdict;
+    row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
+  }
 }
 
 std::string to_table(const Row& row, const std::string& data_name) {

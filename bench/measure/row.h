@@ -22,23 +22,24 @@ void put_median(Json& object, const std::string& name, const std::vector<double>
 // The row of all these runs, which have a row each of one configuration.
 Json merge_rows(const Json& rows);
 
-// What a ratio of two medians says: `above` or `below` 1, "within noise" if its interval contains 1, "too few runs to
-// tell" if there are fewer than 3.
-std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below);
-
 // How many times as fast the second of two lists of seconds is, which were measured in the same passes.
 struct SpeedUp {
   double ratio;              // of the medians: above 1 the second is faster
-  Interval interval;         // its own; NaN with one pass
-  std::string verdict;       // "faster", "slower", "within noise" or "too few runs to tell"
+  Interval interval;         // its own; NaN with fewer than 3 passes
+  std::string verdict;       // "faster", "slower" or cannot_tell()
   std::string text() const;  // "1.20 times as fast, 1.15 to 1.26"
   Json to_json() const;      // the members ratio, ratio_low and ratio_high
 };
-SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after);
+// verdicts: how many are shown together, of which none may be wrong.
+SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after, size_t verdicts);
 
-// Compares a row with the baseline of the same record: adds speed_up with its interval (null with one run), verdict
-// ("faster", "slower", "within noise", "too few runs to tell"), and bytes_ratio.
-void add_comparison(Json& row, const Json& baseline);
+// How many verdicts a record of `techniques` shows: of each row beside the first and, in its answer, of each switch
+// that is on in a cumulative row and saves time.
+size_t verdicts_of(const Json& rows);
+
+// Compares each row of `techniques` with the first: adds speed_up with its interval, verdict, and bytes_ratio; nothing
+// to rows that failed, or if the first did.
+void add_comparisons(Json& rows);
 
 // A line per run and a summary, each ending in a newline and starting with the data set's name.
 // REQUIRES: at least one run, no error

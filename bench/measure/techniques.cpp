@@ -40,9 +40,9 @@ struct Step {
   }
 };
 
-Step step_between(const Json& before, const Json& after) {
+Step step_between(const Json& before, const Json& after, size_t verdicts) {
   return {.row = &after,
-          .gain = speed_up(report::numbers(before, "seconds_all"), report::numbers(after, "seconds_all")),
+          .gain = speed_up(report::numbers(before, "seconds_all"), report::numbers(after, "seconds_all"), verdicts),
           .bytes = report::number(after, "peak_bytes") / report::number(before, "peak_bytes"),
           .accuracy = report::number(after, "test_accuracy") - report::number(before, "test_accuracy")};
 }
@@ -136,39 +136,41 @@ Precision half_precision(Device device) {
 
 std::vector<std::string> advice(const Json& rows, const std::string& command) {
   const std::vector<const Json*> chain = chain_of(rows);
-  std::vector<std::string> on, faster, smaller, left;
+  std::vector<std::string> on, faster, smaller, left, open;
   std::string flags, defaults, before;  // before: what of train's flags the row before had
-  bool can_tell = true;
+  const size_t verdicts = verdicts_of(rows);
   const Json* default_row = chain.empty() ? nullptr : chain[0];  // what train does without flags
   for (size_t i = 1; i < chain.size(); ++i) {
-    const Step step = step_between(*chain[i - 1], *chain[i]);
+    const Step step = step_between(*chain[i - 1], *chain[i], verdicts);
     if (report::flag(*chain[i], "on_by_default")) {
       on.push_back(report::text(*chain[i], "name"));
-      defaults = step_between(*chain[0], *chain[i]).gain.text();
+      defaults = step_between(*chain[0], *chain[i], verdicts).gain.text();
       default_row = chain[i];
     } else if (report::flag(*chain[i], "for_memory")) {
-      const Step whole = step_between(*default_row, *chain[i]);
+      const Step whole = step_between(*default_row, *chain[i], verdicts);
       step.saves()
           ? smaller.push_back(fmt::format("{} ({}, {}{})", (before + " " + step.flags()).substr(1), whole.bytes_text(),
                                           whole.gain.text(), whole.accuracy_text()))
-          : left.push_back(fmt::format("{}, which saves no memory here ({})", step.flags(), step.bytes_text()));
+          : left.push_back(fmt::format("{} ({}), which saves no memory here", step.flags(), step.bytes_text()));
     } else if (step.gain.verdict == "faster") {
       flags += " " + step.flags();
       faster.push_back(step.gain.text() + step.saving_text() + step.accuracy_text());
     } else {
-      can_tell = can_tell && step.gain.verdict != "too few runs to tell";
-      left.push_back(
-          fmt::format("{}: {} ({}{})", step.flags(), step.gain.verdict, step.gain.text(), step.saving_text()));
+      const bool is_slower = step.gain.verdict == "slower";
+      const std::string what = fmt::format("{} ({}{})", step.flags(), step.gain.text(), step.saving_text());
+      is_slower ? left.push_back(what + ", which is slower") : open.push_back(what + ", " + step.gain.verdict);
     }
     if (!report::flag(*chain[i], "on_by_default")) before += " " + step.flags();
   }
   std::vector<std::string> lines;
-  lines.push_back(!faster.empty() ? fmt::format("On this machine: {}{} ({}).", command, flags, fmt::join(faster, "; "))
-                  : can_tell
-                      ? fmt::format("On this machine: {}. No technique that it leaves off is faster here.", command)
-                      : "On this machine: too few runs to tell; give --repeat 3 or more.");
+  lines.push_back(
+      !faster.empty() ? fmt::format("On this machine: {}{} ({}).", command, flags, fmt::join(faster, "; "))
+      : open.empty() && chain.size() > 1
+          ? fmt::format("On this machine: {}. No technique that it leaves off is faster here.", command)
+          : fmt::format("On this machine: {}. None of what it leaves off is known to be faster here.", command));
   if (!on.empty()) lines.push_back(fmt::format("On by default: {} (together {}).", fmt::join(on, ", "), defaults));
-  for (const std::string& line : {if_any("To save memory", smaller), if_any("Leave out", left)}) {
+  for (const std::string& line :
+       {if_any("Not decided", open), if_any("To save memory", smaller), if_any("Leave out", left)}) {
     if (!line.empty()) lines.push_back(line);
   }
   return lines;

@@ -48,7 +48,7 @@ const char* const shapes = R"({
       "seconds_high": "number", "samples_per_second": "number", "test_accuracy": "number",
       "test_accuracy_all": ["number"], "final_loss": "number", "peak_bytes": "number", "stall_share": "number",
       "speed_up": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number", "bytes_ratio": "number",
-      "verdict": "string", "for_memory": "boolean", "error": "string", "cost": {},
+      "verdict": "string", "for_memory": "boolean", "error": "string", "lost_runs": "number", "cost": {},
       "target": {"seconds_all": ["number"]},
       "precision": "string", "mode": "string", "channels_last": "boolean", "experiment": {"precision": "string"},
       "parts": {"*": "number"},
