@@ -88,10 +88,12 @@ int64_t choices_with_sum(const std::vector<int64_t>& ranks, size_t count, int64_
   // choices[k][s]: the choices of k of the ranks so far whose sum is s.
   std::vector<std::vector<int64_t>> choices(count + 1, std::vector<int64_t>(total + 1));
   choices[0][0] = 1;
+  size_t most = 0;  // so far
   for (const int64_t rank : ranks) {
     const auto step = static_cast<size_t>(rank);
+    most += step;
     for (size_t k = count; k > 0; --k) {
-      for (size_t sum = total; sum >= step; --sum) choices[k][sum] += choices[k - 1][sum - step];
+      for (size_t sum = most; sum >= step; --sum) choices[k][sum] += choices[k - 1][sum - step];
     }
   }
   return std::accumulate(choices[count].begin() + least, choices[count].end(), int64_t{0});
@@ -110,9 +112,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Interval median_interval(const std::vector<double>& values) {
-  return log_interval(values, median(values), page_error);
-}
+Interval median_interval(const std::vector<double>& values) { return log_interval(values, median(values), page_error); }
 
 Interval ratio_interval(const std::vector<double>& a, const std::vector<double>& b, double error) {
   return log_interval(ratios(a, b), median(a) / median(b), error);
@@ -154,8 +154,7 @@ double probability_not_larger(const std::vector<double>& a, const std::vector<do
   const std::vector<int64_t> ranks = double_ranks(all);
   const int64_t observed = std::accumulate(ranks.begin() + static_cast<int64_t>(a.size()), ranks.end(), int64_t{0});
   if (all.size() <= 20) {
-    return static_cast<double>(choices_with_sum(ranks, b.size(), observed)) /
-           static_cast<double>(choices_with_sum(ranks, b.size(), 0));
+    return static_cast<double>(choices_with_sum(ranks, b.size(), observed)) * smallest_probability(a.size(), b.size());
   }
   const auto n = static_cast<double>(all.size()), na = static_cast<double>(a.size()),
              nb = static_cast<double>(b.size());

@@ -26,16 +26,27 @@ void smooth(std::vector<Point>& points) {
   }
 }
 
-// Of neighbours five steps apart, so that the noise of a batch does not decide.
-const Point& steepest(const std::vector<Point>& points) {
+// Where the loss falls fastest before it is lowest, of neighbours five steps apart, so that the noise of a batch does
+// not decide. None if it does not fall by more than its noise: a rate behind the explosion helps nobody.
+const Point* steepest(const std::vector<Point>& points) {
   constexpr size_t apart = 5;
+  constexpr double times_noise = 1.4;  // six deviations of the smoothed loss, whose noise is 0.23 of a batch's
+  const auto lowest = static_cast<size_t>(std::ranges::min_element(points, {}, &Point::smoothed) - points.begin());
+  if (lowest < 2 * apart) return nullptr;
+  double squares = 0, highest = 0;
+  for (size_t i = 0; i <= lowest; ++i) {
+    squares += std::pow(points[i].loss - points[i].smoothed, 2);
+    highest = std::max(highest, points[i].smoothed);
+  }
+  const double noise = std::sqrt(squares / static_cast<double>(lowest + 1));
+  if (!(highest - points[lowest].smoothed > times_noise * noise)) return nullptr;
   const auto slope = [&](size_t i) {
     return (points[i].smoothed - points[i - apart].smoothed) /
            std::log10(points[i].learning_rate / points[i - apart].learning_rate);
   };
   size_t best = apart;
-  for (size_t i = apart; i < points.size(); ++i) best = slope(i) < slope(best) ? i : best;
-  return points[best - apart / 2];
+  for (size_t i = apart; i <= lowest; ++i) best = slope(i) < slope(best) ? i : best;
+  return &points[best - apart / 2];
 }
 
 class LrFindCommand : public RecordingCommand {
@@ -59,9 +70,10 @@ class LrFindCommand : public RecordingCommand {
     const int64_t batch = experiment.batch * experiment.accumulate;
     const int64_t steps = (data.train->info().count + batch - 1) / batch;
     experiment.epochs = (steps_ + steps - 1) / steps;
-    const double ratio = to_ / from_, total = static_cast<double>(steps * experiment.epochs);
+    const double ratio = to_ / from_, last = static_cast<double>(steps_ - 1);
     experiment.optimizer.learning_rate = static_cast<float>(from_);
-    experiment.optimizer.schedule.factor = static_cast<float>(ratio);
+    experiment.optimizer.schedule.factor =
+        static_cast<float>(std::pow(ratio, static_cast<double>(steps * experiment.epochs) / last));
 
     std::vector<Point> points;
     TrainHooks hooks;
@@ -71,7 +83,7 @@ class LrFindCommand : public RecordingCommand {
       losses.push_back(loss.item());
     };
     hooks.on_step = [&](const Progress&) {
-      const double progress = static_cast<double>(points.size()) / total, count = static_cast<double>(losses.size());
+      const double progress = static_cast<double>(points.size()) / last, count = static_cast<double>(losses.size());
       points.push_back({from_ * std::pow(ratio, progress), std::reduce(losses.begin(), losses.end()) / count, 0});
       losses.clear();
       smooth(points);
@@ -105,20 +117,20 @@ class LrFindCommand : public RecordingCommand {
     const cli::TrainingData data =
         cli::open_training_data(settings_.data, {samples, true}, {experiment.batch, true}, settings_.context);
     const std::vector<Point> points = train(data);
-    const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
+    const Point *falls = steepest(points), &lowest = *std::ranges::min_element(points, {}, &Point::smoothed);
 
     Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));
     record["rows"] = mapped(points, [](const Point& point) {
       return Json{{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}};
     });
-    record["steepest"] = falls.learning_rate;
+    record["steepest"] = falls ? Json(falls->learning_rate) : Json(nullptr);
     record["lowest"] = lowest.learning_rate;
     report::Table table = {.heads = {"", "learning rate", "smoothed loss"}, .lines = {}};
     const auto add = [&table](const char* what, const Point& point) {
       table.lines.push_back({what, fmt::format("{:.2g}", point.learning_rate), fmt::format("{:.4f}", point.smoothed)});
     };
     add("first step", points.front());
-    add("steepest fall", falls);
+    if (falls) add("steepest fall", *falls);
     add("lowest", lowest);
     add("last step", points.back());
     outputs_.finish(
@@ -127,8 +139,10 @@ class LrFindCommand : public RecordingCommand {
                     experiment.batch, experiment.optimizer.name, hs::name(experiment.precision),
                     hs::name(experiment.device), threads()),
         {table},
-        {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
-                     falls.learning_rate, lowest.learning_rate / 3)});
+        {!falls
+             ? "no rate stands out: the loss does not fall by more than its noise; give more --steps, or another model"
+             : fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
+                           falls->learning_rate, lowest.learning_rate / 3)});
   }
 };
 

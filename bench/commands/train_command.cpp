@@ -449,7 +449,7 @@ docs/benchmarks.md says what is measured and how.)");
     measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
     plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test), repeat_);
     if (!ranks_.is_first()) return;
-    plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
+    plan.print(headline(data), data.train->info().name, fmt::format("{} run{}", repeat_, repeat_ == 1 ? "" : "s"));
   }
 
   void warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const {
@@ -503,6 +503,9 @@ docs/benchmarks.md says what is measured and how.)");
       fail(ExitCode::usage, "--noise-scale: looks into each step of one process; give --graph off, and no mpirun");
     }
     experiment_.sum = ranks_.sum();
+    if (experiment_.noise_scale && experiment_.sum.tree) {
+      fail(ExitCode::usage, "--noise-scale: reads the sum as it grows, and --reduce tree has none; give --reduce fast");
+    }
     settings_.tuning.use(experiment_.device);
   }
 

@@ -71,8 +71,9 @@ std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
 Tested test(const std::vector<double>& a, const std::vector<double>& b, double (*middle)(const std::vector<double>&),
             const char* above, const char* below) {
   const double before = middle(a), after = middle(b);
-  const bool is_above = probability_not_larger(a, b) < probability_not_larger(b, a);
-  return {before, after, is_above == (after > before) ? probability_of_both(a, b) : 1, a, b, above, below};
+  const double larger = probability_not_larger(a, b), smaller = probability_not_larger(b, a);
+  const bool agree = (larger < smaller) == (after > before);  // the ranks, and what is shown
+  return {before, after, agree ? std::min(1.0, 2 * std::min(larger, smaller)) : 1, a, b, above, below};
 }
 
 RowComparison compare_rows(const Timed& a, const Timed& b, bool took_turns) {

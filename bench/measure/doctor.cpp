@@ -36,22 +36,36 @@ StepTimes measure_step_times(const std::function<void()>& load, const std::funct
   profile.wait = mean(waits);
   profile.step = profile.wait + median(works);
 
+  // Shares of each traced step, for it is slower than the timed ones; of their medians the parts are made.
+  std::vector<double> tiny, memory, compute, gaps;
   for (int i = 0; i < traced_steps; ++i) {
     load();
+    StepTimes one;
     const KernelTrace trace(KernelTrace::timed);
+    const Clock::time_point start = Clock::now();
     step();
+    runtime(device).synchronize();
+    const double whole = seconds_since(start);
     for (const TimedCall& call : trace.timed_calls()) {
       const double seconds = call.end - call.begin, flops = flops_of(call);
       const double of_flops = flops / seconds / peaks.flops, of_bytes = call.bytes / seconds / peaks.bytes;
       const bool is_tiny = seconds < tiny_seconds && std::max(of_flops, of_bytes) < tiny_share;
       const bool computes = peaks.limits_by_arithmetic(flops, call.bytes);
-      (is_tiny ? profile.tiny : computes ? profile.compute : profile.memory) += seconds / traced_steps;
+      (is_tiny ? one.tiny : computes ? one.compute : one.memory) += seconds / whole;
       profile.flops += flops / traced_steps;
       profile.bytes += call.bytes / traced_steps;
     }
+    tiny.push_back(one.tiny);
+    memory.push_back(one.memory);
+    compute.push_back(one.compute);
+    gaps.push_back(std::max(0.0, 1 - one.tiny - one.memory - one.compute));
   }
-  const double kernels = profile.tiny + profile.compute + profile.memory;
-  profile.gaps = std::max(0.0, profile.step - profile.wait - kernels);
+  const double all = median(tiny) + median(memory) + median(compute) + median(gaps);
+  const double scale = (profile.step - profile.wait) / all;  // medians of shares do not add up to 1
+  profile.tiny = median(tiny) * scale;
+  profile.memory = median(memory) * scale;
+  profile.compute = median(compute) * scale;
+  profile.gaps = median(gaps) * scale;
   return profile;
 }
 

@@ -126,6 +126,8 @@ std::string who(const Json& record) {
                        text(row, "mode"), layout);
   }
   std::string name = "halfstep" + precision_suffix(part(record, "config"));
+  const Json& ran = part(record, "kernels");
+  if (std::ranges::any_of(ran, [](const Json& variant) { return variant == "amx"; })) name += " with AMX";
   const std::vector<std::string> kernels = texts(part(record, "config"), "kernels");
   return kernels.empty() ? name : fmt::format("{} with {}", name, fmt::join(kernels, ", "));
 }

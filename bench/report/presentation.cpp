@@ -263,6 +263,12 @@ std::string data_line(const Json& record) {
 std::string machine_line(const Json& record) {
   const Json& environment = part(record, "environment");
   std::vector<std::string> parts = {text(environment, "cpu")};
+  const std::vector<std::string> features = texts(environment, "cpu_features");
+  for (const auto& [feature, unit] : {std::pair("amx_bf16", "AMX"), {"avx512f", "AVX-512"}, {"avx2", "AVX2"}}) {
+    if (std::ranges::find(features, feature) == features.end()) continue;
+    parts.back() += fmt::format(" with {}", unit);  // the widest
+    break;
+  }
   for (const char* count : {"cores", "threads"}) {
     if (const double value = number(environment, count); std::isfinite(value)) {
       parts.push_back(fmt::format("{:.0f} {}", value, count));

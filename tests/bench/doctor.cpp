@@ -128,14 +128,16 @@ TEST_CASE("the advice of techniques: what to add, what is on, what saves memory,
           "On this machine: train --model mlp --precision bf16 (2.00 times as fast, 2.00 to 2.00; -40 % bytes).",
           "On by default: cache, fast kernels (together 4.00 times as fast, 4.00 to 4.00).",
           "To save memory: --precision bf16 --batch 16 --accumulate 4 (-70 % bytes, 1.60 times as fast, 1.60 to 1.60).",
-          "Leave out: --checkpoint all, which saves no memory here (+10 % bytes)."});
+          "Leave out: --checkpoint all (+10 % bytes), which saves no memory here."});
   rows[4]["seconds_all"] = {3, 3.03, 3.06};
   const Lines slower = advice(rows, "train");
   CHECK(slower[0] == "On this machine: train. No technique that it leaves off is faster here.");
   CHECK(slower.back().starts_with(
-      "Leave out: --precision bf16: slower (0.67 times as fast, 0.67 to 0.67; -40 % bytes); --checkpoint"));
+      "Leave out: --precision bf16 (0.67 times as fast, 0.67 to 0.67; -40 % bytes), which is slower; --checkpoint"));
   for (Json& row : rows) row["seconds_all"] = {1};
-  CHECK(advice(rows, "train")[0] == "On this machine: too few runs to tell; give --repeat 3 or more.");
+  CHECK(advice(rows, "train")[0] == "On this machine: train. None of what it leaves off is known to be faster here.");
+  CHECK(advice(rows, "train")[2] ==
+        "Not decided: --precision bf16 (1.00 times as fast; -40 % bytes), cannot tell: 3 runs or more would do.");
   Json busy = {{"environment", {{"load_average", 19.4}, {"cores", 2}}}}, idle = busy;
   idle["environment"]["load_average"] = 0.6;
   for (Json* record : {&busy, &idle}) put_answer(*record, {"first"});
@@ -185,8 +187,7 @@ TEST_CASE("profile: parts that add up to the step, and a verdict") {
     CHECK(profile[part] >= 0);
     parts += profile[part].get<double>();
   }
-  // Kernels are timed in other steps than the whole.
-  CHECK(parts >= profile["step_ms"].get<double>() * 0.999);
+  CHECK(parts == doctest::Approx(profile["step_ms"].get<double>()));
   CHECK(profile["flops"] > 0);
   CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
       record["verdict"]["name"]));
@@ -197,8 +198,11 @@ TEST_CASE("profile: parts that add up to the step, and a verdict") {
   for (const Json& one : record["switches"]) {
     CHECK(one["ratio"] > 0);
     CHECK(one["ratio_low"] <= one["ratio"]);
-    const bool helps = one["verdict"] == "faster";
-    CHECK(record["answer"][1].get<std::string>().starts_with(helps ? "Switch on: --" : "Leave as it is: --"));
+    const std::string verdict = one["verdict"], answer = record["answer"].dump();
+    const char* does = verdict == "faster"   ? "Switch on: --"
+                       : verdict == "slower" ? "Leave as it is: --"
+                                             : "Not decided: --";
+    CHECK(answer.find(does) != std::string::npos);
   }
   CHECK(bench("profile --preprocess host").code == 2);
   check_mistakes({{"profile", 2, "profile: looks at one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});

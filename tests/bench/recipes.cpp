@@ -188,6 +188,9 @@ TEST_CASE("each switch of a recipe changes the weights, and training still learn
 }
 
 TEST_CASE("lr-find: a range, a curve, and rates inside of it") {
+  const json whole = record_of("tune lr --device cpu --model mlp --batch 16 --steps 27 --from 1e-6 --to 1e-5");
+  CHECK(whole["rows"].back()["learning_rate"].get<double>() * 1e5 == doctest::Approx(1));  // it ends there
+  CHECK(whole["steepest"].is_null());                                                      // nothing is learnt at these
   const json record = record_of("tune lr --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100");
   const json& rows = record["rows"];
   CHECK(rows.size() > 20);
@@ -282,7 +285,9 @@ TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that t
   CHECK(record["rows"][0]["name"] == "as given");
   CHECK(record["rows"][0]["train_flags"] == "train --model mlp --batch 4 --device cpu --train 640 --test 128");
   CHECK(record["rows"][0]["seconds_all"].size() == 3);
-  CHECK(record["answer"].size() == (record["changes"].empty() ? 1 : 3));
+  const std::string answer = record["answer"].dump();
+  CHECK(contains(answer, "The search judged by the test set"));
+  if (!record["changes"].empty()) CHECK(contains(answer, "Claim cannot tell: "));  // by three turns
   CHECK(record["search"]["runs"] > 1);
   run_successfully("train --quiet --epochs 1 --recipe " + recipe);
   const Ended both =
@@ -292,7 +297,7 @@ TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that t
   const json whole = json::parse(both.out);
   CHECK(whole["grid"]["runs"] > 1);
   CHECK(whole["rows"].back()["name"] == "best of the grid");
-  CHECK(contains(whole["answer"].back(), "What the search found is, beside the best of the grid, "));
+  CHECK(contains(whole["answer"].dump(), "What the search found is, beside the best of the grid, "));
   check_mistakes({
       {"improve", 2, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6"},
       {"improve --target f1=1", 2, "--target f1=1: expected accuracy=NUMBER"},

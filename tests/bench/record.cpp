@@ -94,7 +94,8 @@ TEST_CASE("tables: text, Markdown and CSV have the same rows, and cells cannot b
   for (const auto& line : table.lines) CHECK(line.size() == table.heads.size());
   CHECK(std::ranges::find(table.heads, "stall") == table.heads.end());  // nobody measured it
   CHECK(table.lines[1].back() == "faster");
-  CHECK(table.lines[2].back() == "within noise; -50 % bytes");
+  CHECK(table.lines[2].back().starts_with("cannot tell: "));
+  CHECK(table.lines[2].back().ends_with("; -50 % bytes"));
   CHECK(table.lines[3][0] == "+ accumulation (4 x 16)");
 
   const std::string md = markdown(record);
