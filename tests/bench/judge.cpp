@@ -12,7 +12,6 @@
 #include <future>
 
 #include "bench/judge/judge.h"
-#include "engine/cpu_features.h"
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
 
