@@ -79,8 +79,8 @@ TEST_CASE("a text is found by its folder, its file or its name, with the context
   check_refused(outcome_of([&] { check_one_set("set", info, other); }), ExitCode::bad_input, "set: ", "not of one set");
   SampleInfo pets = info, others = info;
   pets.class_names = {"cat", "dog"}, others.class_names = {"cat", "eel"};
-  check_refused(outcome_of([&] { check_one_set("set", pets, others); }), ExitCode::bad_input, "set: ",
-                "class 1 is dog in training, but eel in the test");
+  check_refused(outcome_of([&] { check_one_set("set", pets, others); }), ExitCode::bad_input,
+                "set: ", "class 1 is dog in training, but eel in the test");
   write_bytes(folder / "set" / "train-images-idx3-ubyte", {});
   check_refused(outcome_of([&] { find_dataset((folder / "set").string()); }), ExitCode::bad_input,
                 (folder / "set").string(), "files of two formats, idx and text");
