@@ -217,10 +217,11 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
   }
   explore(samples);
   if (take_fastest(budget, 0, plan)) return plan;
-  fail(ExitCode::usage,
-       "memory {}: a step of {} samples needs {}k or more, in micro-batches and with all that is recomputed; use a "
-       "larger budget or a smaller model",
-       budget, samples, (least + 1023) / 1024);
+  fail(
+      ExitCode::usage,
+      "memory {}: a step of {} samples needs {} bytes or more, in micro-batches and with all that is recomputed; use a "
+      "larger budget or a smaller model",
+      budget, samples, least);
 }
 
 void MemoryBudget::declare(cli::Flags& flags) {

@@ -236,7 +236,7 @@ TEST_CASE("--memory: within 5 % of the fastest that there is, and a larger budge
     CHECK(choose().considered.size() == 2);
     CHECK(choose().chosen.batch == samples);
     budget = least - 1;
-    CHECK(contains(hs::test::error_of(choose), "needs " + std::to_string((least + 1023) / 1024) + "k or more"));
+    CHECK(contains(hs::test::error_of(choose), "needs " + std::to_string(least) + " bytes or more"));
   }
   MESSAGE("at most " << worst << " times the fastest");
 }
