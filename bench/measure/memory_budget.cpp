@@ -293,7 +293,9 @@ std::string MemoryBudget::line() const {
   int64_t recomputed = 0;
   for (const Segment& s : plan_->checkpoint.segments) recomputed += static_cast<int64_t>(s.end - s.begin);
   return fmt::format(
-      "--memory {}: {}, {} of {} stages recomputed, {}: {:.1f} MiB predicted, about {:.0f} % more time; {}", text_,
+      "--memory {}: {}, {} of {} stages recomputed, {}: {:.1f} MiB predicted, about {:.0f} % more time than the "
+      "fastest micro-batch that was measured; {}",
+      text_,
       chosen.accumulate == 1 ? fmt::format("batch {}", chosen.batch)
                              : fmt::format("{} micro-batches of {}", chosen.accumulate, chosen.batch),
       recomputed, chosen.costs.stages.size() - 1, hs::name(chosen.precision),
