@@ -11,7 +11,7 @@ struct Tested {
   double before, after;  // medians, or means; NaN if there are none
   double probability;    // that chance alone gives a difference this large, in either direction
   std::vector<double> values_before, values_after;
-  const char *above, *below;     // of a difference that counts: "slower", "faster"
+  const char *above, *below;  // of a difference that counts: "slower", "faster"
   double error = page_error;  // the share of this verdict in what may be wrong on the page
 
   bool can_tell() const;  // whether there are enough runs for `probability` to fall to `error`
