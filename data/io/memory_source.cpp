@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/check.h"
+#include "engine/files/crc32c.h"
 
 namespace hs {
 namespace {
@@ -13,6 +14,13 @@ SampleInfo with_count(SampleInfo info, int64_t count) {
 }
 
 }  // namespace
+
+uint32_t SampleSource::sample_checksum(int64_t index) const {
+  std::vector<uint8_t> image(static_cast<size_t>(info_.image_bytes()));
+  read(index, image.data());
+  const int32_t label = sample_label(index);
+  return crc32c(&label, sizeof label, crc32c(image.data(), image.size()));
+}
 
 MemorySource::MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels, int64_t stride)
     : SampleSource(with_count(std::move(info), std::ssize(labels))),

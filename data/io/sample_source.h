@@ -12,7 +12,6 @@
 
 #include "engine/batch.h"
 #include "engine/error.h"
-#include "engine/files/crc32c.h"
 
 namespace hs {
 
@@ -116,12 +115,7 @@ class SampleSource : NonCopyable {
  private:
   virtual void read_sample(int64_t index, uint8_t* image) const = 0;
   virtual int32_t sample_label(int64_t index) const = 0;
-  virtual uint32_t sample_checksum(int64_t index) const {
-    std::vector<uint8_t> image(static_cast<size_t>(info_.image_bytes()));
-    read(index, image.data());
-    const int32_t label = sample_label(index);
-    return crc32c(&label, sizeof label, crc32c(image.data(), image.size()));
-  }
+  virtual uint32_t sample_checksum(int64_t index) const;
 
   void check_index(int64_t index) const {
     if (index >= 0 && index < info_.count) return;
