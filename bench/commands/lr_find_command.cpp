@@ -32,11 +32,12 @@ const Point* steepest(const std::vector<Point>& points) {
   constexpr size_t apart = 5;
   constexpr double times_noise = 1.4;  // six deviations of the smoothed loss, whose noise is 0.23 of a batch's
   const auto lowest = static_cast<size_t>(std::ranges::min_element(points, {}, &Point::smoothed) - points.begin());
-  if (lowest < 2 * apart) return nullptr;
+  constexpr size_t first = 2 * apart;  // until then the smoothed loss is nearly that of single batches
+  if (lowest < first) return nullptr;
   double squares = 0, highest = 0;
   for (size_t i = 0; i <= lowest; ++i) {
     squares += std::pow(points[i].loss - points[i].smoothed, 2);
-    highest = std::max(highest, points[i].smoothed);
+    if (i >= first) highest = std::max(highest, points[i].smoothed);
   }
   const double noise = std::sqrt(squares / static_cast<double>(lowest + 1));
   if (!(highest - points[lowest].smoothed > times_noise * noise)) return nullptr;
@@ -44,8 +45,8 @@ const Point* steepest(const std::vector<Point>& points) {
     return (points[i].smoothed - points[i - apart].smoothed) /
            std::log10(points[i].learning_rate / points[i - apart].learning_rate);
   };
-  size_t best = apart;
-  for (size_t i = apart; i <= lowest; ++i) best = slope(i) < slope(best) ? i : best;
+  size_t best = first;
+  for (size_t i = first; i <= lowest; ++i) best = slope(i) < slope(best) ? i : best;
   return &points[best - apart / 2];
 }
 

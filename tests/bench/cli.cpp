@@ -391,7 +391,8 @@ stand_in program 'echo "ran $*"'
   const ChildResult ready = run_shell(here + "PATH=$PWD/bin:$PATH bench/run ready 2>&1");
   CHECK(contains(ready.output, "\nok  cmake: 3.25.1, needed: 3.25\n"));
   CHECK((ready.status == 1 && contains(ready.output, "\nNO  packages: 0, needed: 10\n")));
-  CHECK(run_shell(here + "ln -s ../bench/run bin/halfstep && PATH=$PWD/bin:$PATH bin/halfstep info").status == 0);
+  CHECK(run_shell(here + "ln -s ../bench/run bin/hs && HALFSTEP_CMAKE_ARGS= PATH=$PWD/bin:$PATH bin/hs info").status ==
+        0);
   fs::rename(folder.path / "build/release", folder.path / "build/built");
   const ChildResult help = run_shell(here + "PATH=$PWD/bin bench/run train --help 2>&1 || PATH=$PATH bench/run --help");
   CHECK(contains(help.output, "Nothing is built yet: the first build takes roughly "));
