@@ -27,7 +27,7 @@ TEST_CASE("the text of a verdict: the mean ratio of all calls, or the check and 
   verdict.untimed = "no row of gemm says at which size";
   CHECK(verdict.text() == "right; not timed: no row of gemm says at which size");
   verdict.timed = {{"1x1x1 f32", "blocked", {2, 1, 3}, {4, 4, 9}}, {"2x2x2 f32", "eigen", {1, 1, 1}, {8, 8, 8}}};
-  CHECK(verdict.text() == "right and 4.00 times as fast as the variants that run now (3.11 to 7.40)");  // 2 and 8
+  CHECK(verdict.text() == "right and 4.00 times as fast as the variants that run now (3.12 to 7.40)");  // 2 and 8
   verdict.timed.pop_back();
   CHECK(verdict.text() == "right and 2.00 times as fast as blocked (1.21 to 6.85)");
   verdict.refused_by = "rows";
