@@ -148,7 +148,7 @@ std::vector<Batch> TrainingRun::next_batches() {
   }
   share_.first = own.begin;
   for (int64_t i = own.begin; i < own.end; ++i) {
-    if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
+    if (!config_.sum.exchange && hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
     batches.push_back(training_.next());
     if (!config_.sum.exchange) share_.sizes.push_back(batches.back().labels.size());
   }

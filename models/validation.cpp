@@ -35,9 +35,13 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   const Inference scope;
   const int64_t batches = source.batches_per_epoch();
   const LeafRange own = exchange ? leaves_of(batches, exchange->size(), exchange->rank()) : LeafRange{0, batches};
-  std::vector<float> results(static_cast<size_t>(3 * batches));  // of each batch: loss, predictions, correct ones
-  for (int64_t i = own.begin; i < own.end; ++i) {
-    if (is_interrupted && is_interrupted()) throw Interrupted();
+  // Of each batch: loss, predictions, correct ones. Then how many ranks were interrupted.
+  std::vector<float> results(static_cast<size_t>(3 * batches + 1));
+  for (int64_t i = own.begin; i < own.end && results.back() == 0; ++i) {
+    if (is_interrupted && is_interrupted()) {
+      results.back() = 1;  // an array of all ranks says so to all
+      continue;
+    }
     const Batch batch = on_device(source.next(), device);
     const auto [input, labels] = prepare(model.input_kind(), batch, source.pixel_scale());
     const Tensor logits = model.forward(input);  // (predictions, classes)
@@ -47,8 +51,9 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
     result[2] = static_cast<float>(count_correct(logits, labels));
   }
   if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
+  if (results.back() != 0) throw Interrupted();
   double loss_sum = 0, correct = 0, predictions = 0;
-  for (size_t i = 0; i < results.size(); i += 3) {
+  for (size_t i = 0; i + 1 < results.size(); i += 3) {
     loss_sum += double{results[i]} * double{results[i + 1]};
     predictions += double{results[i + 1]};
     correct += double{results[i + 2]};

@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 constexpr int idle_tag = 32767, text_tag = 32766;
 constexpr std::chrono::microseconds pause_between_polls = 20us, eager_polling = 50us;
+// A rank that is asked to stop in a step ends it with the others, which hear of it before the next one.
+constexpr std::chrono::seconds time_to_stop_together = 2s;
 
 OpenSums openers[device_count] = {};  // null before any static object is made, so those may register
 
@@ -282,11 +284,14 @@ void Exchange::begin(const ReducePlan* plan, std::vector<float*> arrays, size_t 
 
 bool Exchange::wait(const std::function<bool()>& stop) {
   const auto begin = Clock::now();
+  Clock::time_point asked = Clock::time_point::max();  // to stop
   std::unique_lock lock(mutex_);
   waiting_ = true;
   while (!error_ && finished_ < started_) {
     progress_.wait_for(lock, 10ms);
     if (!stop || !stop() || finished_ == started_) continue;
+    asked = std::min(asked, Clock::now());
+    if (Clock::now() - asked < time_to_stop_together) continue;
     abandoned_ = true;
     progress_.wait(lock, [this] { return ended_; });  // no array is touched from now on
     return false;
