@@ -74,8 +74,8 @@ class RankSums {
   // The sum over ranks of values that are zero on all ranks but one each, so every order of additions is exact.
   virtual void start_gather(float* values, size_t count) = 0;
   // From here on all sums are there for what the device does. The CPU waits for them; returns false if stop() has said
-  // so for two seconds: the arrays are then garbage, and no other rank may be expected to be in step; only the destructor may be
-  // called. Work on another device is ordered after them, nobody waits, and stop() is not asked.
+  // so for two seconds: the arrays are then garbage, and no other rank may be expected to be in step; only the
+  // destructor may be called. Work on another device is ordered after them, nobody waits, and stop() is not asked.
   virtual bool wait(const std::function<bool()>& stop) = 0;
   // After a step: returns when the device has done it. Throws Error (rank) if another rank keeps it from that for
   // longer than the timeout. The CPU has done it at wait().
