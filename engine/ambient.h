@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "engine/tensor.h"
 
@@ -12,29 +11,17 @@ namespace hs {
 
 class ParameterArena;
 
-// What the network's result will be compared with, if that is known: a kernel that computes something (N, classes) may
-// add the loss and its gradient, in case that this is the result (kernels/softmax_cross_entropy/).
-struct Targets {
-  Targets(const Tensor& of_labels, const Tensor& of_loss, float of_smoothing = 0)
-      : labels(of_labels), dloss(of_loss), smoothing(of_smoothing) {}  // the first three members
-  Tensor labels, dloss;                                                // as softmax_cross_entropy() will be given them
-  float smoothing = 0;                                                 // the same
-  Tensor logits, loss, dlogits;  // of the kernel that was the last to add them; undefined: none was
-};
-
 // The implicit inputs; see the head of this file.
 struct Ambient {
   bool recording = true;        // ops attach autograd history
   bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
   bool training = true;         // dropout drops
   bool tf32 = false;            // f32 products may round their factors to TF32
-  bool late_sums = false;       // gradients may be left as parts: whoever calls backward() asks for them all in the end
   bool fuse = true;             // ops that are made of others run as one kernel where there is one
   DType autocast = DType::f32;  // type of matrix products and convolutions (see Autocast)
   uint64_t seed = 0;            // of the run
   Tensor step;                  // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
   uint32_t micro_step = 0;      // micro-batches of this step so far
-  std::shared_ptr<Targets> targets = nullptr;  // of the forward pass; null: not known
 };
 
 inline Ambient& ambient() {  // this thread's values

@@ -52,28 +52,7 @@ Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inp
   return y;
 }
 
-std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets) {
-  if (mode == GradientMode::fresh || !ambient().late_sums || KernelSlot::is_watched()) return nullptr;
-  auto late = std::make_shared<LateGradients>();
-  for (const GradientTarget* target : targets) target->share(late);
-  return late;
-}
-
-void GradientTarget::share(const std::shared_ptr<LateGradients>& late) const {
-  if (info_) info_->late = late;
-}
-
-namespace {
-
-void finish_late(GradInfo& leaf) {
-  const LateGradients late = std::exchange(*std::exchange(leaf.late, nullptr), {});  // others find nothing left to do
-  if (late.partials.defined()) late.finish({&late, 1});
-}
-
-}  // namespace
-
 Tensor& gradient_of(GradInfo& leaf) {
-  if (leaf.late) finish_late(leaf);
   if (leaf.grad_is_zero) leaf.grad.fill_zero();
   leaf.grad_is_zero = false;
   return leaf.grad;

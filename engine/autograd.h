@@ -8,7 +8,6 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "engine/ambient.h"
@@ -26,18 +25,6 @@ using BackwardOfTwo = std::function<Gradients(const Tensor& dy, const Tensor& mo
 
 struct Node;
 
-// The gradients of a weight and its bias, left by a kernel as parts: each is (adds ? what is there : 0) + the sum of
-// the rows of `partials`, which finish() adds up.
-struct LateGradients {
-  Tensor partials;  // begins with (count, size) f32: `weights` numbers of the weight, the others are the bias's;
-                    // undefined: none were left
-  int count = 0;    // of rows
-  int64_t weights = 0, size = 0;                             // of a row: the weight's part of it, and all
-  bool adds = false;                                         // to what is there
-  Tensor dweight, dbias;                                     // the leaves' buffers; undefined: not wanted
-  void (*finish)(std::span<const LateGradients>) = nullptr;  // of any number with one type
-};
-
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
 struct GradInfo : NonCopyable {
   GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
@@ -48,7 +35,6 @@ struct GradInfo : NonCopyable {
   bool is_parameter = false;  // leaves only: of a module, and not (yet) in a ParameterArena
   uint32_t writes = 0;        // leaves only: how often rules have written to grad since it was set to zero
   bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
-  std::shared_ptr<LateGradients> late;  // leaves only: what grad lacks; leaves of one op share it
   Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage
   uint64_t cast_version = 0;  // leaves only: the storage version that cast was made from
   std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
@@ -102,7 +88,6 @@ class GradientTarget {
     if (!info_) return {};
     return mode == GradientMode::fresh ? Tensor::empty(info_->shape, info_->dtype, device) : info_->grad;
   }
-  void share(const std::shared_ptr<LateGradients>& late) const;  // see late_gradients(); no-op if not wanted
 
  private:
   friend GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
@@ -115,11 +100,7 @@ class GradientTarget {
 // one. It must write them then, all of each.
 GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
 
-// For the call of a kernel that may leave the sums of these gradients to gradient_of(), which then find them there;
-// null unless somebody has promised to ask (ambient().late_sums) and nobody watches the calls, or if the mode is fresh.
-std::shared_ptr<LateGradients> late_gradients(GradientMode mode, std::initializer_list<const GradientTarget*> targets);
-
-// The gradient of a leaf, complete: what was late is added up, and where it only counts as zeros, there are zeros.
+// The gradient of a leaf, complete: where it only counts as zeros, there are zeros.
 Tensor& gradient_of(GradInfo& leaf);
 
 }  // namespace hs

@@ -118,15 +118,6 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
   }
 }
 
-std::vector<LateGradients> ParameterArena::take_late() {
-  std::vector<LateGradients> all;
-  for (const NamedParameter& parameter : parameters_) {
-    const auto late = std::exchange(parameter.value->grad_info()->late, nullptr);
-    if (late && late->partials.defined()) all.push_back(std::exchange(*late, {}));
-  }
-  return all;
-}
-
 Tensor& ParameterArena::gradients() {
   for (const NamedParameter& parameter : parameters_) gradient_of(*parameter.value->grad_info());
   return gradients_;
@@ -135,7 +126,7 @@ Tensor& ParameterArena::gradients() {
 void ParameterArena::zero_gradients() {
   for (const NamedParameter& one : parameters_) {
     GradInfo& info = *one.value->grad_info();
-    info.grad_is_zero = true, info.writes = 0, info.late = nullptr;
+    info.grad_is_zero = true, info.writes = 0;
   }
 }
 

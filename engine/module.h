@@ -23,8 +23,6 @@ struct NamedParameter {
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
 enum class InputKind : bool { images, tokens };
 
-struct LateGradients;
-
 // Neither copyable nor movable: parameters() returns pointers to members. Kept in a std::deque, not in a std::vector.
 class Module : NonCopyable {
  public:
@@ -92,8 +90,6 @@ class ParameterArena : NonCopyable {  // values in one buffer, gradients in anot
 
   Tensor values;        // (size); the gaps between slices hold zeros
   Tensor& gradients();  // (size), complete
-  // What they lack otherwise (GradInfo::late), for one kernel that adds all of it up: the caller must.
-  std::vector<LateGradients> take_late();
   // In the order of their offsets, without frozen ones.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   int64_t statistics_size() const { return statistics_size_; }  // where the trained ones begin

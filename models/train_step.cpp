@@ -65,7 +65,6 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
-  ambient().late_sums = config_.device == Device::cuda;  // update() adds them up; there, a product may have the loss
   std::vector<int64_t> sizes(micro_batches.size());
   std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   const int64_t samples = std::reduce(sizes.begin(), sizes.end());
@@ -102,8 +101,6 @@ NetworkInput TrainStep::input_of(const Batch& batch) const {
 
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
   const auto [input, labels] = input_of(batch);
-  const AmbientScope scope;
-  if (ambient().late_sums) ambient().targets = std::make_shared<Targets>(labels, dloss, config_.label_smoothing);
   return softmax_cross_entropy(model_.forward(input), labels, dloss, config_.label_smoothing);
 }
 

@@ -63,8 +63,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
         Tensor dx = needs_x ? x.empty_like() : Tensor();
         Tensor dweight = to_weight.tensor(mode, dy.device());
         Tensor dbias = to_bias.tensor(mode, dy.device());
-        const auto late = late_gradients(mode, {&to_weight, &to_bias});
-        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y, late.get()});
+        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
         if (mode != GradientMode::fresh) dweight = dbias = {};
         return {dx, dweight, dbias};
       });

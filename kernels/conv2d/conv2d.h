@@ -72,7 +72,6 @@ struct Conv2dBackward {
   Tensor& dweight;
   Tensor& dbias;
   const Tensor& relu_y = no_tensor();  // after a forward pass with relu its y: where that is zero, dy counts as zero
-  LateGradients* late = nullptr;       // a variant of CUDA may leave the sums of dweight and dbias here
   auto tensors() const { return tensor_list(x, weight, dy, dx, dweight, dbias, relu_y); }
 };
 constinit inline Kernel<Conv2dBackward> conv2d_backward{"conv2d_backward"};

@@ -3,7 +3,6 @@
 
 #include "engine/check.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace hs {
 namespace {
@@ -30,21 +29,6 @@ Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, 
   return {dx, dweight, dbias};
 }
 
-// Undefined if no kernel is to compute the loss, too: if this is not the last layer, which nobody can know, it is
-// ignored.
-Tensor with_loss(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  Targets* const of = ambient().targets.get();
-  if (!of || !of->dloss.defined() || of->labels.size() != x.shape()[0] || !ambient().recording) return {};
-  if (!ambient().fuse || gemm.is_forced()) return {};
-  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype(), x.device());
-  Tensor loss = of->dloss.empty_like(), dlogits = y.empty_like();
-  const LinearWithLoss call{x, weight, bias, of->labels, of->dloss, y, loss, dlogits, of->smoothing};
-  if (!linear_with_loss.is_taken(call)) return {};
-  linear_with_loss(call);
-  of->logits = y.detach(), of->loss = loss, of->dlogits = dlogits;
-  return y;
-}
-
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightOrder order) {
@@ -59,8 +43,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
   const GemmOptions forward{.transpose_b = !by_rows, .tf32 = ambient().tf32},
       for_x{.transpose_b = by_rows, .tf32 = ambient().tf32}, for_weight{.transpose_a = true, .tf32 = ambient().tf32};
   const Tensor input = autocast(x), rows = as_rows(input), w = autocast_parameter(weight);
-  Tensor y = by_rows && x.device() != Device::cpu ? with_loss(rows, w, autocast_parameter(bias)) : Tensor();
-  if (!y.defined()) y = matmul(rows, w, autocast_parameter(bias), forward);
+  Tensor y = matmul(rows, w, autocast_parameter(bias), forward);
   if (x.shape().rank() > 2) y = y.reshape(x.shape().with_back(out));
   return record(
       "linear", y, {input, weight, bias},
@@ -89,13 +72,7 @@ void backward_by_products(const LinearBackward& call) {
   if (call.dbias.defined()) column_sum({call.dy, call.accumulate, call.dbias});
 }
 
-void with_loss_after(const LinearWithLoss& call) {
-  gemm({.a = call.x, .b = call.weight, .bias = call.bias, .c = call.y});
-  softmax_cross_entropy_with_gradient({call.y, call.labels, call.dloss, call.loss, call.dlogits, call.smoothing});
-}
-
 REGISTER_KERNEL(linear_backward, cpu, "simple", {.run = backward_by_products});
-REGISTER_KERNEL(linear_with_loss, cpu, "simple", {.run = with_loss_after});
 
 }  // namespace
 }  // namespace hs

@@ -31,20 +31,4 @@ struct LinearBackward {
 };
 constinit inline Kernel<LinearBackward> linear_backward{"linear_backward"};
 
-// The last layer of a classifier together with its loss: y = x weight + bias, (N, classes), then loss and dlogits of
-// softmax_cross_entropy_with_gradient. linear() calls it where the targets are known (ambient().targets).
-struct LinearWithLoss {
-  const Tensor& x;
-  const Tensor& weight;
-  const Tensor& bias;
-  const Tensor& labels;  // (N) i32
-  const Tensor& dloss;   // what the loss's gradient is multiplied by
-  Tensor& y;
-  Tensor& loss;
-  Tensor& dlogits;
-  float smoothing = 0;  // of the labels
-  auto tensors() const { return tensor_list(x, weight, bias, labels, dloss, y, loss, dlogits); }
-};
-constinit inline Kernel<LinearWithLoss> linear_with_loss{"linear_with_loss"};
-
 }  // namespace hs

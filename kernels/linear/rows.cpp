@@ -47,36 +47,6 @@ OpCase backward_row(const Sizes& c, bool added) {
           .flops = 6.0 * static_cast<double>(N * in * out)};
 }
 
-// What is compared: the loss, or its gradient. In 16 bits x selects rows of the weight: other logits would be rounded.
-OpCase loss_row(const Sizes& c, bool gradient, bool dense) {
-  const int64_t N = c.N, in = c.in, out = c.out;
-  std::vector<int32_t> labels;
-  std::vector<float> ones(static_cast<size_t>(N * in));
-  for (int64_t n = 0; n < N; ++n) {
-    labels.push_back(static_cast<int32_t>(n * 7 % out));
-    ones[static_cast<size_t>(n * in + n % in)] = 1;
-  }
-  return {.name = fmt::format("linear, with {} {}x{}x{}{}", gradient ? "gradient of the loss" : "loss", N, in, out,
-                              dense ? "" : ", selected rows"),
-          .shapes = dense ? std::vector<Shape>{{in, out}, {N, in}, {out}} : std::vector<Shape>{{in, out}},
-          .run = {[=](const Inputs& inputs) {
-            const DType type = inputs[0].dtype();
-            const auto scalar = [](const auto value) { return on_test_device(Tensor::from(std::vector{value}, {})); };
-            const Tensor dloss = type == DType::f64 ? scalar(0.5) : scalar(0.5f);
-            const Tensor label = on_test_device(Tensor::from(labels, {N}));
-            const Tensor x = dense ? inputs[1] : cast(on_test_device(Tensor::from(ones, {N, in})), type);
-            Tensor y = Tensor::empty({N, out}, type, x.device()), dlogits = y.empty_like(), loss = dloss.empty_like();
-            linear_with_loss({x, inputs[0], dense ? inputs[2] : no_tensor(), label, dloss, y, loss, dlogits, 0.125f});
-            return gradient ? dlogits : loss;
-          }},
-          .forward = gradient ? tolerance::cross_entropy_gradient : tolerance::cross_entropy,
-          .half = !dense,
-          .differentiable = false,
-          .integers = false,
-          .nan = false,
-          .flops = 2.0 * static_cast<double>(N * in * out)};
-}
-
 // A weight that is stored the other way round.
 OpCase turned_row(const Shape& lead, int64_t in, int64_t out) {
   const int64_t N = lead.size();
@@ -99,8 +69,6 @@ const Examples rows([](Table& table) {
        {Sizes{5, 7, 3}, {1, 1, 1}, {64, 33, 10}, {33, 257, 129}, {2, 1, 9}, {9, 1600, 10}, {130, 40, 16}}) {
     table.push_back(row_of(c));
     for (const bool added : {false, true}) table.push_back(backward_row(c, added));
-    if (c.out > 16 || c.in > 40) continue;  // of a deeper product the logits' rounding is more than the loss's
-    for (const int kind : {0, 1, 2, 3}) table.push_back(loss_row(c, kind % 2 == 0, kind / 2 == 0));
   }
   // Rows of a sequence.
   for (const auto& [lead, in, out] :

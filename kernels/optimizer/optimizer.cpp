@@ -306,11 +306,9 @@ void Optimizer::step(GradScaler& scaler, const Tensor& loss, int64_t micro_batch
   const bool measures = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0;
   const StepRule rule{config_.beta1,   config_.beta2,   config_.clip,        config_.schedule,
                       scaler.config(), config_.outlier, config_.loss_outlier};
-  std::vector<LateGradients> late;
-  if (values_.device() != Device::cpu) late = arena_.take_late();
   arena_.gradients();  // fills in zeros where nothing was written
   begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
-              measures || !late.empty() ? gradients_ : no_tensor(), loss, usual_, log_ ? *log_ : StepLog(), late});
+              measures ? gradients_ : no_tensor(), loss, usual_, log_ ? *log_ : StepLog()});
   arena_.update([this](Tensor& casts) { update(casts); });
   if (values_.size() < arena_.values.size()) fold(micro_batches);
   if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});

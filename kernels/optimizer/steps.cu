@@ -2,7 +2,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/partials.cuh"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 
@@ -31,10 +30,10 @@ __device__ void add_up(float squares, float bad, float* result) {
 // partial (measure_blocks, 2): thread 0 writes this block's.
 __device__ void measure(int64_t size, const float* gradient, const float* scaler, float* partial) {
   const float factor = 1 / scaler[0];
-  const int64_t slice = int64_t{threadIdx.x} / cuda::slice_columns * gridDim.x + blockIdx.x;  // the block's, as below
+  // A warp reads 32 neighbours, and the warps of a block lie a grid apart.
+  const int64_t first = (int64_t{threadIdx.x} / 32 * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32;
   float squares = 0, bad = 0;
-  for (int64_t i = slice * cuda::slice_columns + threadIdx.x % cuda::slice_columns; i < size;
-       i += cuda::global_threads()) {
+  for (int64_t i = first; i < size; i += cuda::global_threads()) {
     const float g = gradient[i] * factor;
     squares += g * g;
     if (!isfinite(gradient[i])) bad += 1;
@@ -81,7 +80,6 @@ __global__ void begin_step_kernel(cuda::Previous previous, StepRule rule, StepSt
 bool measures(const BeginStep& call) { return call.gradient.defined() && call.measured.defined(); }
 
 void begin_step_cuda(const BeginStep& call) {
-  cuda::add_partials(call.late);
   if (measures(call)) measure_gradients({call.gradient, call.scaler, call.measured});
   cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule, state_of(call), log_of(call));
 }
@@ -89,33 +87,20 @@ void begin_step_cuda(const BeginStep& call) {
 __device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
-// What is late of the gradients comes first: each block adds up the slices that it measures then.
-__global__ void measure_and_begin_kernel(cuda::Previous previous, cuda::PartialSums<float> late, int64_t size,
-                                         const float* gradient, float* partial, StepRule rule, float* measured,
-                                         StepState state, LogState log) {
+__global__ void measure_and_begin_kernel(cuda::Previous previous, int64_t size, const float* gradient, float* partial,
+                                         StepRule rule, float* measured, StepState state, LogState log) {
   previous.wait();
-  __shared__ SharedArray<float, cuda::block_threads> sums;
-  for (int i = 0; i < late.count; ++i) {
-    const cuda::PartialSum<float>& sum = late.of[i];
-    const int64_t first = (sum.to - gradient) / cuda::slice_columns;  // a parameter begins with a slice
-    int64_t slice = (blockIdx.x + measure_blocks - first % measure_blocks) % measure_blocks;
-    for (; slice * cuda::slice_columns < sum.columns; slice += measure_blocks) add_slice(sum, slice, sums.data());
-  }
-  __syncthreads();  // what the block has written
-  if (measured != nullptr) measure(size, gradient, state.scaler, partial);
+  measure(size, gradient, state.scaler, partial);
   if (!cuda::is_last_block(&blocks_that_measured, gridDim.x)) return;
-  if (measured != nullptr) add_measures(partial, measured);
+  add_measures(partial, measured);
   if (threadIdx.x == 0) begin_and_log(rule, state, log);
 }
 
 void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
   Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
-  std::span<const LateGradients> late = call.late;
-  const auto sums = cuda::take_sums<float>(late);
-  cuda::add_partials(late);
-  cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), sums,
+  cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(),
                call.gradient.size(), call.gradient.data<float>(), partial.mutable_data<float>(), call.rule,
-               call.measured.defined() ? call.measured.mutable_data<float>() : nullptr, state_of(call), log_of(call));
+               call.measured.mutable_data<float>(), state_of(call), log_of(call));
 }
 
 struct Average {
@@ -243,7 +228,7 @@ REGISTER_KERNEL(measure_gradients, cuda, "simple",
 REGISTER_KERNEL(begin_step, cuda, "simple", {.run = begin_step_cuda});
 REGISTER_KERNEL(begin_step, cuda, "last_block",
                 {.run = begin_step_in_last_block,
-                 .supported = [](const BeginStep& call) { return measures(call) || !call.late.empty(); },
+                 .supported = measures,
                  .workspace = [](const BeginStep&) { return measure_workspace; },
                  .rank = 10});
 REGISTER_KERNEL(average_step, cuda, "simple", {.run = average_step_cuda});

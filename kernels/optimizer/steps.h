@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "engine/autograd.h"
 #include "engine/host_device.h"
@@ -94,7 +93,6 @@ struct BeginStep {
   const Tensor& loss = no_tensor();          // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
   Tensor& usual = no_tensor();               // (usual_size); undefined: nothing is an outlier
   const StepLog log = {};                    // default: none
-  std::span<const LateGradients> late = {};  // of `gradient`, which is needed then: CUDA adds them up first
   auto tensors() const {
     return tensor_list(gradient, measured, scaler, step, rates, loss, usual, log.entry, log.losses, log.scales);
   }

@@ -14,23 +14,15 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
         name(labels.dtype()), labels.shape());
 }
 
-bool is(const Tensor& x, const Tensor& y) { return x.defined() && x.raw_data() == y.raw_data(); }
-
-// Undefined if no kernel computes both. The one that made the logits may have, given their targets.
+// Undefined if no kernel computes both.
 Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing) {
   if (!logits.requires_grad() || !ambient().recording || !ambient().fuse || softmax_cross_entropy_forward.is_forced() ||
       softmax_cross_entropy_backward.is_forced() ||
       !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, no_tensor(), no_tensor()})) {
     return {};
   }
-  Tensor loss, dlogits;
-  if (const Targets* of = ambient().targets.get();
-      of && is(of->logits, logits) && is(of->labels, labels) && is(of->dloss, dloss) && of->smoothing == smoothing) {
-    loss = of->loss, dlogits = of->dlogits;
-  } else {
-    loss = Tensor::empty({}, DType::f32, logits.device()), dlogits = logits.empty_like();
-    softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
-  }
+  Tensor loss = Tensor::empty({}, DType::f32, logits.device()), dlogits = logits.empty_like();
+  softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
                 [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
                   check(dy.raw_data() == dloss.raw_data(),

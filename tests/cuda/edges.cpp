@@ -375,31 +375,6 @@ TEST_CASE("embedding: an index outside of the table gives a row of NaN, and back
   }
 }
 
-TEST_CASE("a loss that a product has computed counts for its own logits and targets, and for no others") {
-  const ForcedVariant narrow(linear_with_loss, "narrow");
-  const Tensor x = on_device(whole_numbers({5, 8}, 1));
-  Tensor w = on_device(whole_numbers({8, 3}, 2));
-  w.set_requires_grad(true);
-  const auto labels_from = [](int32_t first) { return Tensor::from(std::vector<int32_t>{first, 1, 2, 0, 1}, {5}); };
-  const Tensor labels = on_device(labels_from(0)), others = on_device(labels_from(2));
-  const Tensor dloss = on_device(Tensor::from(std::vector<float>{1}, {}));
-  const auto loss_of = [&](const Tensor& logits, const Tensor& of) {
-    return static_cast<float>(softmax_cross_entropy(logits, of, dloss).item());
-  };
-  const auto product = [&](bool knows) {
-    const AmbientScope scope;
-    ambient().recording = true;
-    if (knows) ambient().targets = std::make_shared<Targets>(labels, dloss);
-    const Tensor y = linear(x, w, {}), hidden = scale(y, 0.5f);
-    CHECK((knows && ambient().targets->logits.defined()) == knows);
-    return std::array{loss_of(hidden, labels), loss_of(y, others), loss_of(y, labels)};
-  };
-  const auto with = product(true), without = product(false);
-  for (size_t i = 0; i < 3; ++i) CHECK(with[i] == doctest::Approx(without[i]).epsilon(1e-5));
-  CHECK(with[0] != doctest::Approx(with[2]).epsilon(1e-3));
-  CHECK(with[1] != doctest::Approx(with[2]).epsilon(1e-3));
-}
-
 TEST_CASE("a linear layer's gradients replace those of the step before, whether one kernel computes them or several") {
   const AmbientScope scope;
   ambient().recording = true;

@@ -198,51 +198,6 @@ TEST_CASE("outliers of the norm and of the loss are those of the CPU, however th
   }
 }
 
-// Values and gradients of a network of more convolutions than one kernel adds up, after a step of two micro-batches.
-std::pair<std::vector<float>, std::vector<float>> after_a_step(bool late, float clip, const char* variant, bool reads) {
-  const auto model = make_model("deep_cnn", 3, {.rows = 4, .columns = 4, .blocks = 9});
-  ParameterArena arena(*model, Device::cuda);
-  const auto optimizer = make_optimizer(arena, {.learning_rate = 0.5f, .clip = clip});
-  const Autocast amp(Precision::bf16, arena);
-  const AmbientScope scope;
-  ambient().late_sums = late;
-  begin_step.force(variant);
-  const Tensor images = whole_numbers({3, 4, 4, 1}, 40).to(Device::cuda);
-  const Tensor labels = Tensor::from(std::vector<int32_t>{1, 2, 3}, {3}).to(Device::cuda);
-  const auto run_backward = [&] { backward(softmax_cross_entropy(model->forward(images), labels)); };
-  const auto count_late = [&] {
-    return std::ranges::count_if(arena.parameters(), [](const auto& one) {
-      const auto& of = one.value->grad_info()->late;
-      return of && of->partials.defined();
-    });
-  };
-  const KernelSpy spy = [](const SpiedCall& call) -> const VariantBase& { return call.again(); };
-  {
-    const SpyScope watched(&spy);
-    run_backward();
-    CHECK(count_late() == 0);
-  }
-  run_backward();
-  optimizer->zero_gradients();  // of what is late, too
-  CHECK(count_late() == 0);
-  for (int i = 0; i < 2; ++i) run_backward();
-  CHECK(count_late() == (late ? 20 : 0));
-  for (size_t i = 0; reads && i < arena.parameters().size(); i += 3) arena.parameters()[i].value->grad();
-  optimizer->step();
-  begin_step.force(nullptr);
-  return {arena.values.to_vector<float>(), arena.gradients().to_vector<float>()};
-}
-
-TEST_CASE("gradients that are complete late are the same gradients, whoever asks for them first") {
-  for (const float clip : {0.0f, 0.5f}) {
-    const auto expected = after_a_step(false, clip, nullptr, false);
-    for (const char* variant : {"simple", "last_block"}) {
-      if (clip == 0 && variant == std::string("last_block")) variant = nullptr;  // it is the one that runs
-      for (const bool reads : {false, true}) CHECK(after_a_step(true, clip, variant, reads) == expected);
-    }
-  }
-}
-
 TEST_CASE("measure_gradients notices what is not finite anywhere, and nothing else") {
   for (const int64_t size : {1, 70001}) {
     Training training(0, 1, [](const Tensor& x) { return x.to(Device::cuda); });

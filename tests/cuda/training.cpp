@@ -175,7 +175,7 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
                        Error);
 }
 
-TEST_CASE("the same bits for every way to load, captured or not, late or not, and with more batches held than slots") {
+TEST_CASE("the same bits for every way to load, captured or not, and with more batches held than slots") {
   const LoaderOptions ways[] = {{},
                                 {.prefetch = 2, .workers = 2},
                                 {.prefetch = 1, .workers = 0, .pin = false},
