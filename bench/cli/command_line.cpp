@@ -48,7 +48,7 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
     {"Memory", " --accumulate --checkpoint --memory |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
     {"Output",
-     " --save-model --save --resume --json --html --live --dry-run --quiet | --csv --md --allow-dirty --save-every "
+     " --save-model --save --resume --json --html --dry-run --quiet | --csv --md --allow-dirty --save-every "
      "--keep --save-adapters --tensorboard --trace --trace-steps "}};
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
 constexpr size_t help_column = 28;

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/page_server.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
@@ -46,8 +45,7 @@ class TrainCommand : public RecordingCommand {
   measure::MemoryBudget memory_;
   measure::Ranks ranks_;
   std::string save_model_, tensorboard_, trace_;
-  int64_t trace_steps_ = default_trace_steps, live_port_ = 0;
-  std::unique_ptr<cli::PageServer> live_;
+  int64_t trace_steps_ = default_trace_steps;
   Json written_;  // by the last run's model of a text
   bool dry_run_ = false, quiet_ = false;
 
@@ -94,11 +92,6 @@ docs/benchmarks.md says what is measured and how.)");
     flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
         .writes();
     flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
-    flags
-        .integer("--live", live_port_, 0, 65535,
-                 "Show the report in a browser while it trains, at this port of 127.0.0.1; 0: a free one")
-        .alone("0")
-        .writes();
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
@@ -252,23 +245,15 @@ docs/benchmarks.md says what is measured and how.)");
     return files;
   }
 
-  void open_live_page(const cli::Flags& flags, Json record) {
-    if (!flags.given("--live") || !ranks_.is_first()) return;
-    record["running"] = true;
-    live_ = std::make_unique<cli::PageServer>(static_cast<int>(live_port_), record, report::html_report);
-    cli::write_stderr(fmt::format("live: {}\n", live_->address()));
-  }
-
-  // What is known of all runs so far, this one included. REQUIRES: live_
-  void publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const {
+  // What is known of all runs so far, this one included.
+  void show_so_far(Json record, measure::Row row, measure::RunRecord run, int64_t epoch) {
+    if (!outputs_.page_is_due()) return;
     run.peak_bytes = memory_stats(experiment_.device).peak;
     row.runs.push_back(std::move(run));
     record["rows"] = Json::array({to_json(row)});
-    record["running"] = true;
-    record["headline"] =
-        fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", row.runs.size(), repeat_, progress.epoch,
-                    experiment_.epochs, progress.step, progress.steps_per_epoch, record["headline"].get<std::string>());
-    live_->publish(std::move(record));
+    record["headline"] = fmt::format("Run {} of {}, after epoch {} of {}: {}", row.runs.size(), repeat_, epoch,
+                                     experiment_.epochs, record["headline"].get<std::string>());
+    outputs_.show_running(std::move(record));
   }
 
   // Keeps the trained model before anything else that is written after training.
@@ -302,7 +287,6 @@ docs/benchmarks.md says what is measured and how.)");
           draw({{"training/loss_so_far_in_epoch", progress.loss}});
           last_point = progress.seconds;
         }
-        if (live_ && live_->is_due()) publish(record, row, course.so_far(), progress);
         if (hooks.is_interrupted) return;  // training ends, and what it has is saved
         cli::check_signals(
             fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
@@ -314,6 +298,7 @@ docs/benchmarks.md says what is measured and how.)");
               {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
         if (result.evaluation_seconds > 0)
           draw({{"test/loss", result.test.loss}, {"test/accuracy", result.test.accuracy}});
+        show_so_far(record, row, course.so_far(), epoch);
         if (hooks.is_interrupted) return;
         cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
       };
@@ -579,6 +564,15 @@ docs/benchmarks.md says what is measured and how.)");
   }
 
   void run(const cli::Flags& flags) override {
+    try {
+      train(flags);
+    } catch (const std::exception& error) {
+      outputs_.show_failure(error.what());
+      throw;
+    }
+  }
+
+  void train(const cli::Flags& flags) {
     check_combinations(flags);
     const bool traces = settle_ranks(flags);
     OutputFile trace(trace_, "--trace");
@@ -598,7 +592,6 @@ docs/benchmarks.md says what is measured and how.)");
     std::deque<measure::EventFile> events = open_event_files(flags.given("--resume"));
 
     Json record = describe_run(flags, data);
-    open_live_page(flags, record);
     saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
     warm_up(data, forced);
     if (!quiet_) cli::notice(headline(data));
@@ -610,7 +603,6 @@ docs/benchmarks.md says what is measured and how.)");
       record["kernels"] = use.since();
       record["choices"] = noted_choices();
       record["rows"] = Json::array({row_of(row, data, step, ranks)});
-      if (live_) live_->publish(record);
       outputs_.write(record);
     };
     try {
@@ -636,7 +628,6 @@ docs/benchmarks.md says what is measured and how.)");
     if (is_traced) each([&] { trace.keep(); });
     show(data, row, record["rows"][0], outputs_.use_stdout() || trace.is_stdout());
     each.end();
-    if (live_) live_->finish();
     measure::check_goal(record["rows"], goal_);
   }
 };

@@ -94,9 +94,41 @@ void Outputs::write(const Json& given) {
       if (file.label() == "--md") file.write(markdown(record));
       if (file.label() == "--html") file.write(html_report(record));
       file.keep();
+      if (file.label() == "--html") running_ = nullptr;
     });
   }
   each.end();
+}
+
+bool Outputs::page_is_due() const {
+  const OutputFile& page = files_.back();
+  return shows_running_ && page.is_wanted() && !page.is_stream() && (running_.is_null() || seconds_since(shown_) >= 1);
+}
+
+void Outputs::show_running(Json record) {
+  record["running"] = true;
+  running_ = Json::parse(bench::to_text(record));
+  shown_ = Clock::now();
+  write_page_so_far();
+}
+
+void Outputs::show_failure(const std::string& reason) {
+  if (running_.is_null()) return;
+  running_.erase("running");
+  running_["remarks"].push_back(printable_text(reason));
+  write_page_so_far();
+}
+
+void Outputs::write_page_so_far() {
+  try {
+    OutputFile page(files_.back().path());
+    page.write(html_report(running_));
+    page.keep();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::io) throw;
+    shows_running_ = false;
+    cli::notice(error.what());
+  }
 }
 
 void Outputs::finish(const Json& record) {

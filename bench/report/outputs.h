@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
 #include "bench/report/table.h"
 #include "engine/files/output_file.h"
@@ -41,13 +42,25 @@ class Outputs {
   void finish(const Json& record);
   void finish(Json& record, const std::string& headline, const std::vector<Table>& tables,
               const std::vector<std::string>& remarks = {});
+  // While the work goes on: whether the page of --html, a regular file, is to be written anew. Once a second at most.
+  bool page_is_due() const;
+  // Writes the page of what is known so far, which loads itself again until the next one is there. If it cannot be
+  // written, that is a notice, and the next one is that of the end.
+  void show_running(Json record);
+  // The work has ended by an error: if there is such a page, and no later one, writes it once more, with the reason.
+  void show_failure(const std::string& reason);
   // Prints "report: PATH" as the last line on stderr if an HTML file was written.
   void print_report_path() const;
 
  private:
+  void write_page_so_far();
+
   std::string json_, csv_, md_, html_;
   bool allow_dirty_ = false;
-  std::deque<OutputFile> files_;
+  std::deque<OutputFile> files_;  // that of --html is the last
+  Json running_;                  // what the page shows that is not the last one
+  bool shows_running_ = true;     // nothing has prevented it
+  Clock::time_point shown_{};
 };
 
 // Records in bench/results of a checkout name the commit that produced them, so a program built from modified sources

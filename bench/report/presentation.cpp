@@ -384,9 +384,11 @@ std::string html_report(const Json& record) {
                       {"machine", machine_line(record)},
                       {"tables", to_json(tables_of(record))},
                       {"remarks", remarks(record)}};
-  // The record last: its text may contain the other element's placeholder.
-  return filled(filled({std::begin(report_template), std::end(report_template)}, "@shown@", inside_script(shown)),
-                "@record@", inside_script(record));
+  const bool running = record.contains("running") && record["running"] == true;
+  std::string html = filled({std::begin(report_template), std::end(report_template)}, "@refresh@",
+                            running ? "<meta http-equiv=\"refresh\" content=\"2\">" : "");
+  html = filled(html, "@shown@", inside_script(shown));
+  return filled(html, "@record@", inside_script(record));  // last: its text may contain another placeholder
 }
 
 }  // namespace hs::bench::report

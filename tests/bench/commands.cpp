@@ -13,7 +13,7 @@ TEST_CASE("every command runs to its end, and writes its files") {
       " --json " + path("r.json") + " --csv " + path("r.csv") + " --md " + path("r.md") + " --html " + path("r.html");
   const std::string small = " --device cpu --train 64 --test 16 --epochs 1 --batch 16";
   const std::string lines[] = {
-      "train" + small + " --live --trace " + path("trace.json") + files,
+      "train" + small + " --trace " + path("trace.json") + files,
       "train --model deep_cnn --blocks 2 --checkpoint all --precision bf16 --accumulate 2 --augment shift=1" + small +
           files,
       "techniques --repeat 1 --quiet" + small + files,

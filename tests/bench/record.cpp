@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <thread>
 
 #include "bench/measure/comparison.h"
 #include "bench/report/merged.h"
@@ -175,6 +176,40 @@ TEST_CASE("what is written has no NaN and is UTF-8, and a record with a wrong me
   CHECK(hs::test::read_text(folder / "r.csv") == csv(read));
   CHECK(hs::test::read_text(folder / "r.html") == html_report(read));
   CHECK(contains(html_report(read), "a\\ufffd"));
+}
+
+TEST_CASE("a page of what is known so far: once a second, then as a whole or with the reason; no stream has one") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "d" / "r.html";
+  std::filesystem::create_directory(file.parent_path());
+  const auto open = [](Outputs& outputs, const std::string& path) {
+    cli::Flags flags;
+    outputs.declare(flags);
+    flags.read({"--html", path});
+    outputs.open();
+  };
+  Outputs outputs, stream;
+  open(outputs, file);
+  open(stream, "/dev/null");
+  CHECK_FALSE(stream.page_is_due());
+  outputs.show_failure("before there is a page");
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK(outputs.page_is_due());
+  outputs.show_running(table_record());
+  CHECK(contains(hs::test::read_text(file), "http-equiv=\"refresh\""));
+  CHECK_FALSE(outputs.page_is_due());
+  outputs.show_failure("the disk is <full>");
+  const std::string failed = hs::test::read_text(file);
+  CHECK_FALSE(contains(failed, "http-equiv=\"refresh\""));
+  CHECK(contains(failed, "the disk is \\u003cfull>"));
+  std::filesystem::remove_all(file.parent_path());
+  CHECK_NOTHROW(outputs.show_running(table_record()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1001));
+  CHECK_FALSE(outputs.page_is_due());  // one notice is enough
+  std::filesystem::create_directory(file.parent_path());
+  outputs.write(table_record());
+  outputs.show_failure("after the last page");
+  CHECK_FALSE(contains(hs::test::read_text(file), "after the last page"));
 }
 
 TEST_CASE("every committed record is shown in all ways, those too that were written before there were tables") {

@@ -1,17 +1,10 @@
 // What a training shows of itself over time: halfstep-bench train --trace, whose file is what viewers of traces expect,
-// the course in its record, and --live.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+// the course in its record, and its page.
+#include <signal.h>
 
 #include <cmath>
-#include <deque>
-#include <future>
 #include <map>
-#include <new>
 
-#include "bench/cli/page_server.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_profile.h"
@@ -256,120 +249,36 @@ TEST_CASE("a trace beside other results, and a run that fails") {
   CHECK_FALSE(std::filesystem::exists(trace));
 }
 
-// A connection to a page's port, from which a test reads until its end.
-class Visitor : NonCopyable {
- public:
-  explicit Visitor(const std::string& page) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(std::stoi(page.substr(page.rfind(':') + 1))));
-    const timeval most = {10, 0};
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-    REQUIRE(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  }
-  ~Visitor() { ::close(socket_); }
-  void send(const std::string& text) const {
-    static_cast<void>(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL));
-  }
-  std::string answer() const {
-    std::string text;
-    char bytes[4096];
-    for (ssize_t count; (count = ::recv(socket_, bytes, sizeof bytes, 0)) > 0;) {
-      text.append(bytes, static_cast<size_t>(count));
-    }
-    return text;
-  }
-
- private:
-  int socket_;
-};
-
-std::string asked(const std::string& page, const std::string& request) {
-  const Visitor visitor(page);
-  visitor.send(request);
-  return visitor.answer();
-}
-std::string get(const std::string& page) {
-  return asked(page, "GET " + page.substr(page.find('/', 7)) + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-}
-std::string port_of(const std::string& page) { return page.substr(17, page.find('/', 17) - 17); }
-
-TEST_CASE("the page's server: its address alone has it, and what is no request ends its connection alone") {
-  int drawn = 0;
-  bench::cli::PageServer server(0, "old", [&](const json& record) {
-    return ++drawn == 3 ? throw std::bad_alloc() : record.get<std::string>() + " " + std::to_string(drawn);
-  });
-  const std::string& page = server.address();
-  CHECK(page.starts_with("http://127.0.0.1:"));
-  const std::string first = get(page);
-  CHECK(first.starts_with("HTTP/1.1 200 OK\r\n"));
-  CHECK(contains(first, "\r\nContent-Length: 5\r\n"));
-  CHECK(contains(first, "\r\nRefresh: 2\r\n"));
-  CHECK(first.ends_with("\r\n\r\nold 1"));
-  std::string wrong = page;
-  char& digit = wrong[wrong.size() - 2];
-  digit = digit == '0' ? '1' : '0';
-  for (const std::string& other :
-       {wrong, page + "x", page.substr(0, page.size() - 1), page.substr(0, page.size() - 33)}) {
-    CHECK(get(other).starts_with("HTTP/1.1 404 Not Found\r\n"));
-  }
-  CHECK(asked(page, "POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-  CHECK(asked(page, std::string(3, '\0') + "\xff\r\n\r\n").starts_with("HTTP/1.1 404"));
-  CHECK(asked(page, std::string(1 << 20, 'G')).empty());
-  CHECK(asked(page, "GET /").empty());  // and no more
-  CHECK(server.is_due());
-  server.publish("new");
-  CHECK_FALSE(server.is_due());
-  {
-    std::deque<Visitor> silent;
-    for (int i = 0; i < 3; ++i) silent.emplace_back(page);
-    for (int i = 0; i < 10; ++i) Visitor(page).send("x");
-    CHECK(get(page).ends_with("new 2"));
-  }
-  CHECK(get(page).empty());  // there was no memory for it
-  CHECK_THROWS_WITH_AS(
-      bench::cli::PageServer(std::stoi(port_of(page)), "", nullptr),
-      doctest::Contains(("--live " + port_of(page) + ": Address already in use; give another port").c_str()), Error);
-  CHECK(get(page).ends_with("new 4"));
-  const auto ask_until_the_last = [&] {
-    for (;;) {
-      const std::string text = get(page);
-      if (!contains(text, "Refresh")) return text;
-    }
-  };
-  std::future<std::string> last = std::async(std::launch::async, ask_until_the_last);
-  server.finish();
-  CHECK(contains(last.get(), " 200 OK"));
-}
-
-TEST_CASE("train --live: the report while it trains, of the same bits, and a port in use") {
-  const std::string line = "train --quiet --model mlp --train 96 --test 32 --batch 8 --threads 1 --epochs 40";
-  size_t rows = 0;
-  const auto ask = [&](const std::string& err) {
-    const size_t at = err.find("live: "), end = err.find('\n', at);
-    if (rows > 0 || at == std::string::npos || end == std::string::npos) return 0;
-    const std::string html = get(err.substr(at + 6, end - at - 6)), mark = "id=\"record\">";
-    const size_t begin = html.find(mark);
-    if (begin == std::string::npos) return 0;  // it has ended
-    const size_t from = begin + mark.size();
-    const json record = json::parse(html.substr(from, html.find("</script", from) - from));
-    CHECK(record["running"] == true);
-    rows = record.value("rows", json::array()).size();
-    if (rows > 0) CHECK(record["headline"].get<std::string>().starts_with("Run 1 of 1, epoch "));
-    return 0;
-  };
+TEST_CASE("train --html: the page while it trains, then the last one, of the same bits, or why there is none") {
+  const std::string line = "train --quiet --model mlp --train 96 --test 32 --batch 8 --threads 1 --epochs ";
+  const std::string refresh = "<meta http-equiv=\"refresh\"", mark = "id=\"record\">";
   const TemporaryFolder folder;
-  const std::string file = (folder / "r.json").string();
-  run_successfully(line + " --json " + file + " --live", {.ask = ask});
-  CHECK(rows == 1);
-  const json record = json::parse(read_text(file));
-  CHECK_FALSE(record.contains("running"));
-  CHECK(record["rows"][0]["weights_sha256"] == record_of(line)["rows"][0]["weights_sha256"]);
-  const bench::cli::PageServer other(0, "", [](const json&) { return ""; });
-  check_mistakes({{line + " --live=" + port_of(other.address()), 4, "Address already in use"},
-                  {line + " --live 65536", 2, "--live 65536: expected a whole number from 0 to 65535"},
-                  {line + " --live=", 2, "--live: the value is empty"}});
+  const std::string page = (folder / "r.html").string();
+  const auto shown = [&] {
+    const std::string html = read_text(page);
+    const size_t from = html.find(mark) + mark.size();
+    CHECK(html.ends_with("</html>\n"));
+    json record = json::parse(html.substr(from, html.find("</script", from) - from));
+    CHECK(contains(html, refresh) == record.contains("running"));
+    return record;
+  };
+  size_t running = 0;
+  const auto stop = [&](const std::string&) {
+    if (!std::filesystem::exists(page)) return 0;
+    const json record = shown();
+    running += record["running"] == true;
+    CHECK(record["headline"].get<std::string>().starts_with("Run 1 of 1, after epoch "));
+    CHECK(record["rows"].size() == 1);
+    return SIGINT;
+  };
+  const Ended stopped = run_bench_line(line + "10000 --html " + page, {.ask = stop});
+  check_one_line(stopped, 130, "stopped by SIGINT after");
+  CHECK(running == 1);
+  CHECK_FALSE(shown().contains("running"));
+  CHECK(contains(shown()["remarks"][0], "stopped by SIGINT after"));
+  const json last = record_of(line + "4 --html " + page);
+  CHECK(shown() == last);
+  CHECK(last["rows"][0]["weights_sha256"] == record_of(line + "4")["rows"][0]["weights_sha256"]);
 }
 
 TEST_CASE("mistakes are one line and an exit code") {
