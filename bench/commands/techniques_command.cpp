@@ -6,7 +6,6 @@
 
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_flags.h"
@@ -140,17 +139,13 @@ class TechniquesCommand : public RecordingCommand {
       measure::warm_up(row.experiment, *data_.train, *data_.test, warming);
       row.kernels = use.since();
     }
-    measure::EnergyMeter meter(experiment_.device);
     const auto start = Clock::now();
     const auto run = [&](size_t i, int64_t turn) {
       measure::Row& row = rows[i].measured;
       display.start_run(turn * std::ssize(rows) + static_cast<int64_t>(i) + 1);
       try {
-        meter.start();
-        measure::RunRecord record = measure::run_experiment(rows[i].experiment, *data_.train, *data_.test,
-                                                            experiment_.seed + static_cast<uint64_t>(turn), hooks);
-        record.joules = meter.joules().value_or(std::nan(""));
-        row.runs.push_back(std::move(record));
+        row.runs.push_back(measure::run_experiment(rows[i].experiment, *data_.train, *data_.test,
+                                                   experiment_.seed + static_cast<uint64_t>(turn), hooks));
         if (turn == 0) display.print_line(label + first_figure(rows[i]));
       } catch (const Error& error) {
         if (error.code() != ExitCode::numeric) throw;
@@ -221,7 +216,6 @@ class TechniquesCommand : public RecordingCommand {
 
     measure();
     settings_.tuning.check_used();
-    record["energy"] = measure::describe_energy(experiment_.device);
     record["choices"] = noted_choices();
     record["rows"] = rows_to_json();
     record["absent"] = plan_.absent;

@@ -8,7 +8,6 @@
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/energy.h"
 #include "bench/measure/event_file.h"
 #include "bench/measure/fine_tuning.h"
 #include "bench/measure/forecast.h"
@@ -263,7 +262,6 @@ docs/benchmarks.md says what is measured and how.)");
     const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
     cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
                                  experiment_.batch * experiment_.accumulate);
-    measure::EnergyMeter meter(experiment_.device);
     bool wants_model = model.front().is_wanted();
     for (int64_t run = 1; run <= repeat_; ++run) {
       const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
@@ -317,9 +315,7 @@ docs/benchmarks.md says what is measured and how.)");
         continues = true;
         steps = from->number("epoch") * from->number("step");  // where a test is the first to be drawn: an epoch's end
       }
-      std::optional<double> joules;
       const auto save_last = [&](StagedModel& trained) {
-        joules = meter.joules();
         if (run < repeat_) return;
         if (wants_model) {
           wants_model = each([&] {
@@ -330,10 +326,8 @@ docs/benchmarks.md says what is measured and how.)");
         each([&] { fine_tuning_.save(trained, experiment_); });
         written_ = write_text(trained, data);
       };
-      meter.start();
       row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                  experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
-      row.runs.back().joules = joules.value_or(std::nan(""));
       row.runs.back().course = course.so_far().course;
       if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
       const TrainResult& result = row.runs.back().result;
@@ -498,7 +492,6 @@ docs/benchmarks.md says what is measured and how.)");
   Json describe_run(const cli::Flags& flags, const cli::TrainingData& data) const {
     Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
     record["headline"] = headline(data);
-    record["energy"] = measure::describe_energy(experiment_.device);
     return record;
   }
 

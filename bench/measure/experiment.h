@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -101,7 +100,6 @@ struct RunRecord {
   std::vector<CoursePoint> course;      // if the caller takes note of it: see Course
   std::optional<LoaderSearch> loading;  // what it found
   std::vector<int64_t> resident_bytes_by_epoch;
-  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, if the caller measures it
 };
 
 // What is known of a run while it goes on, and where its time went over time.

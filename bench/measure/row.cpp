@@ -68,7 +68,6 @@ Json run_to_json(const RunRecord& run) {
           {"steps", run.result.steps},
           {"skipped_steps", run.result.skipped_steps},
           {"loss_scale", finite_or_null(run.result.loss_scale)},
-          {"energy_joules", finite_or_null(run.joules)},
           {"epochs", mapped(run.result.epochs, epoch_to_json)},
           {"validations", mapped(run.result.validations, validation_to_json)},
           {"loader", run.loading ? run.loading->to_json() : Json(nullptr)},
@@ -167,7 +166,6 @@ Json to_json(const Row& row) {
       {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
       {"peak_resident_bytes", cli::peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
-      {"energy_joules", finite_or_null(mean(mapped(row.runs, &RunRecord::joules)))},
       {"parts", parts_of(row)},
       {"course", course_of(row)},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : Json(hashes[0])},
@@ -218,7 +216,7 @@ Json merge_rows(const Json& rows) {
       for (const Json& each : report::member(rows[i], list)) merged[list].push_back(each);
     }
   }
-  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "energy_joules", "warmup_seconds"}) {
+  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "warmup_seconds"}) {
     if (merged.contains(name)) merged[name] = finite_or_null(mean(all("", name)));
   }
   for (const char* part : {"parts", "target", "cost"}) {

@@ -59,7 +59,6 @@ const Column columns[] = {
     {"", "final_loss"},
     {"", "peak_bytes", "peak MiB", 10, "{:.1f}", to_mebibytes},
     {"", "peak_resident_bytes"},
-    {"", "energy_joules", "joules", 18, "", 1, rounded},
     {"target", "accuracy"},
     {"target", "loss"},
     {"target", "reached_share", "reached", 15, "{:.0f} %", 100},
@@ -246,8 +245,6 @@ std::vector<std::string> remarks(const Json& record) {
   for (const Json& absent : objects(record, "absent")) {
     sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));
   }
-  const std::string no_energy = text(part(record, "energy"), "why_not");
-  if (!no_energy.empty()) sentences.push_back(fmt::format("No energy: {}.", no_energy));
   for (const std::string& own : texts(record, "remarks")) sentences.push_back(own);
   return sentences;
 }

@@ -36,7 +36,6 @@ const char* const shapes = R"({
     },
     "plugins": [{"file": "string", "sha256": "string", "variants": ["string"]}],
     "sides": [{}],
-    "energy": {"why_not": "string"},
     "engines": {"*": {"version": "string"}},
     "verdict": {"name": "string", "reason": "string", "advice": "string"},
     "switches": [{"flags": "string", "verdict": "string"}],

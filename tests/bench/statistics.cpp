@@ -1,4 +1,4 @@
-// What the bench makes of measurements: intervals, comparisons, time to a target, energy.
+// What the bench makes of measurements: intervals, comparisons, time to a target.
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -6,7 +6,6 @@
 
 #include "bench/cli/statistics.h"
 #include "bench/measure/comparison.h"
-#include "bench/measure/energy.h"
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
 #include "bench/measure/target.h"
@@ -435,23 +434,6 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   Json none = Json::object();
   add_goal(none, runs, Goal());
   CHECK(none.empty());
-}
-
-TEST_CASE("energy: the packages together, once around at most; and why there is none") {
-  const TemporaryFolder folder;
-  CHECK(contains(EnergyMeter(Device::cpu, folder / "none").why_not(), "no RAPL counters in "));
-  const auto write = [&](const std::string& package, int64_t microjoules) {
-    fs::create_directories(folder / package);
-    std::ofstream(folder / package / "energy_uj") << microjoules;
-    std::ofstream(folder / package / "max_energy_range_uj") << 1000000;
-  };
-  write("intel-rapl:0", 200000), write("intel-rapl:1", 900000), write("intel-rapl:0:0", 0);
-  EnergyMeter meter(Device::cpu, folder.path);
-  CHECK(meter.why_not() == "");
-  meter.start();
-  write("intel-rapl:0", 500000), write("intel-rapl:1", 100000), write("intel-rapl:0:0", 900000);
-  REQUIRE(meter.joules());
-  CHECK(*meter.joules() == doctest::Approx(0.3 + 0.2));
 }
 
 TEST_CASE("the noise scale of gradients whose covariance is known") {
