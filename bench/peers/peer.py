@@ -53,9 +53,9 @@ def parser(doc, version, models, precisions):
     return result
 
 
-def parse(parser, words=None, counts=("train", "test", "epochs", "batch", "repeat", "threads")):
+def parse(parser, words=None):
     args = parser.parse_args(words)
-    for name in counts:
+    for name in ("train", "test", "epochs", "batch", "repeat", "threads"):
         if getattr(args, name) < 1: parser.error(f"--{name} must be at least 1")
     if args.json and args.json != "-":  # before any work
         try:

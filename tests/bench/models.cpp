@@ -336,18 +336,4 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
   CHECK(curves(folder / "two/run-1").at("test/loss").size() == 1);
 }
 
-TEST_CASE("ONNX Runtime beside evaluate: the same accuracy, and both rates") {
-  if (!python_has("numpy onnxruntime")) return;
-  const Trained trained;
-  const std::string digits = (trained.folder / "digits").string(), file = (trained.folder / "speed.json").string();
-  run_successfully("data convert synthetic " + digits + " --train 10 --test 300 --format idx");
-  const auto ended = run_python(fmt::format("'{}' --data '{}' --repeat 1 --halfstep '{}' --json '{}'", trained.file,
-                                            digits, bench_program(), file),
-                                "bench/peers/onnx_runtime.py");
-  REQUIRE_MESSAGE(ended.status == 0, ended.output);
-  const auto rows = nlohmann::json::parse(read_text(file))["rows"];
-  CHECK(rows[0]["test_accuracy"] == rows[1]["test_accuracy"]);
-  for (const auto& row : rows) CHECK(row["samples_per_second"] > 0);
-}
-
 }  // namespace
