@@ -1,14 +1,12 @@
 // halfstep-bench improve: looks for the settings of `train` that reach a target in the least time, and judges what it
 // found against what it was given, in turns, with seeds that the search has not seen. Its record has "search"
-// (runs, seconds, out_of_time), with --exhaustive "grid" (the same, and the ratio of its best row's time to that of
-// what the search found), "changes" (kind, flags, ratio of times without and with it, and its interval) and "rows": as
-// given, improved, improved without each change, and best of the grid; each with name, train_flags, seconds_all (of
-// training to the target; null if a run missed it), seconds, reached_share and test_accuracy.
+// (runs, seconds, out_of_time), "changes" (kind, flags, ratio of times without and with it, and its interval) and
+// "rows": as given, improved, and improved without each change; each with name, train_flags, seconds_all (of training
+// to the target; null if a run missed it), seconds, reached_share and test_accuracy.
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
@@ -28,13 +26,6 @@ struct Judged {
 
   std::vector<double> seconds() const { return measure::seconds_of(trials); }
   double accuracy() const { return measure::accuracy_of(trials); }
-};
-
-struct Searched {
-  measure::Found found;
-  double seconds;
-
-  Json to_json() const { return {{"runs", found.runs}, {"seconds", seconds}, {"out_of_time", found.out_of_time}}; }
 };
 
 std::string times(const measure::SpeedUp& gain) {
@@ -94,7 +85,7 @@ class ImproveCommand : public RecordingCommand {
   double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
   int64_t repeat_ = 5;
   uint64_t seed_ = 1;
-  bool quick_ = false, exhaustive_ = false, quiet_ = false;
+  bool quick_ = false, quiet_ = false;
   Json last_record_;  // of a training, for the machine and the data
 
   void say(const std::string& line) const {
@@ -114,9 +105,6 @@ class ImproveCommand : public RecordingCommand {
     flags.repeat(repeat_);
     flags.seed(seed_);
     flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
-    flags.on_off(
-        "--exhaustive", exhaustive_,
-        "Then one run of every combination, to judge the best beside what the search found; needs many --minutes");
     flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
     flags.quiet(quiet_);
   }
@@ -139,8 +127,8 @@ class ImproveCommand : public RecordingCommand {
     }
   }
 
-  // What was given, what was found, that without each of its changes, and the best of the grid.
-  std::vector<Judged> judge(const measure::Found& found, const Json& given, const Searched* grid) {
+  // What was given, what was found, and that without each of its changes.
+  std::vector<Judged> judge(const measure::Found& found, const Json& given) {
     std::vector<Judged> rows = {{"as given", given}};
     if (!found.changes.empty()) rows.push_back({"improved", found.settings});
     for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
@@ -150,7 +138,6 @@ class ImproveCommand : public RecordingCommand {
       }
       rows.push_back({"without " + found.changes[without].text(), settings});
     }
-    if (grid) rows.push_back({"best of the grid", grid->found.settings});
     constexpr uint64_t unseen = 1000;
     const auto run = [&](size_t i, int64_t turn) {
       rows[i].trials.push_back(
@@ -173,30 +160,24 @@ class ImproveCommand : public RecordingCommand {
     file.keep();
   }
 
-  // The search or, for the grid, one run of every combination; each for two thirds of --minutes at most.
-  Searched search(const Json& given, bool is_grid) {
-    const Clock::time_point start = Clock::now();
+  // For two thirds of --minutes at most.
+  measure::Found search(const Json& given, Clock::time_point start) {
     const double limit = minutes_ * 60 * 2 / 3;
     const measure::SearchRules rules = {.lose = lose_,
                                         .first_limit = limit / 4,
-                                        .is_exhaustive = is_grid,
                                         .seed = seed_,
                                         .may_go_on = [&] { return seconds_since(start) < limit; },
                                         .say = [&](const std::string& line) { say(line); }};
     const auto trainer = [&](const Json& settings, uint64_t seed, double most) {
       return train(settings, seed, most, settings == given);
     };
-    const measure::Found found = measure::improve(given, trainer, rules);
-    return {found, seconds_since(start)};
+    return measure::improve(given, trainer, rules);
   }
 
   // Adds what mattered to the record, and what to do.
-  void answer(Json& record, const Searched& searched, const std::vector<Judged>& judged, const Searched* grid) const {
-    const measure::Found& found = searched.found;
-    record["search"] = searched.to_json();
+  void answer(Json& record, const measure::Found& found, const std::vector<Judged>& judged) const {
     record["changes"] = Json::array();
-    // Of the whole, of each change, of the grid, and of the claim.
-    const size_t verdicts = 2 + found.changes.size() + (grid ? 1 : 0);
+    const size_t verdicts = 2 + found.changes.size();  // of the whole, of each change, and of the claim
     std::vector<std::string> mattered, open;
     for (const Effect& effect : effects_of(found, judged, verdicts)) {
       Json& change = record["changes"].emplace_back(effect.gain.to_json());
@@ -231,15 +212,6 @@ class ImproveCommand : public RecordingCommand {
           "The search judged by the test set, so its accuracies are too good; --validation 0.1 in --run holds out "
           "samples to judge by.");
     }
-    if (grid) {
-      const Judged& improved = judged[found.changes.empty() ? 0 : 1];
-      const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds(), verdicts);
-      record["grid"] = grid->to_json();
-      record["grid"].update(gain.to_json());
-      answer.push_back(fmt::format(
-          "The grid took {:.0f} s, the search {:.0f} s. What the search found is, beside the best of the grid, {}.",
-          grid->seconds, searched.seconds, times(gain)));
-    }
     measure::put_answer(record, answer);
   }
 
@@ -254,24 +226,23 @@ class ImproveCommand : public RecordingCommand {
     outputs_.open({&out});
     cli::allow_to_finish();  // to end a training
     const Clock::time_point start = Clock::now();
-    const Searched searched = search(given, false);
-    std::optional<Searched> grid;
-    if (exhaustive_) grid = search(given, true);
-    const Searched* const beside = grid ? &*grid : nullptr;
-    const std::vector<Judged> judged = judge(searched.found, given, beside);
+    const measure::Found found = search(given, start);
+    const double seconds = seconds_since(start);
+    const std::vector<Judged> judged = judge(found, given);
 
     Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
     record["environment"] = last_record_["environment"];
     const report::Rows rows = rows_of(judged);
     record["rows"] = rows.json;
-    answer(record, searched, judged, beside);
-    const std::string ended = searched.found.out_of_time ? ", ended by --minutes" : "";
+    record["search"] = {{"runs", found.runs}, {"seconds", seconds}, {"out_of_time", found.out_of_time}};
+    answer(record, found, judged);
+    const std::string ended = found.out_of_time ? ", ended by --minutes" : "";
     outputs_.finish(record,
-                    fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_,
-                                searched.found.runs, ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
+                    fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_, found.runs,
+                                ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
                     {rows.table});
-    write_recipe(searched.found.settings, out);
-    if (!std::isfinite(median(judged[0].seconds())) && searched.found.changes.empty()) {
+    write_recipe(found.settings, out);
+    if (!std::isfinite(median(judged[0].seconds())) && found.changes.empty()) {
       fail(ExitCode::missed,
            "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes", target_,
            judged_seconds());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/statistics.h"
@@ -81,13 +80,7 @@ class Search {
   Found run() {
     try {
       kept_ = {run_once(settings_, rules_.first_limit)};
-      if (rules_.is_exhaustive) {
-        for (uint64_t turn = 1; turn < enough; ++turn) kept_.push_back(run_once(settings_, rules_.first_limit, turn));
-        accuracy_ = accuracy_of(kept_);
-        combine(0, settings_, {});
-      } else {
-        try_kinds();
-      }
+      try_kinds();
     } catch (const OutOfTime&) {
       found_.out_of_time = true;
     }
@@ -108,27 +101,6 @@ class Search {
     if (!rules_.may_go_on()) throw OutOfTime();
     ++found_.runs;
     return train_(settings, rules_.seed + turn, limit);
-  }
-
-  // Runs every combination of a candidate or none of each kind from here on, and keeps the best.
-  void combine(size_t kind, const Json& settings, std::vector<Change> changes) {
-    if (kind < kinds().size()) {
-      combine(kind + 1, settings, changes);
-      if (never_waits(kinds()[kind])) return;
-      for (const Change& change : candidates(kinds()[kind], settings)) {
-        changes.push_back(change);
-        combine(kind + 1, changed(settings, change), changes);
-        changes.pop_back();
-      }
-    } else if (seen_.insert(settings.dump()).second && !changes.empty()) {
-      const Trial trial = run_once(settings, limit());
-      if (trial.seconds >= median_of(kept_) || trial.accuracy < accuracy_ - rules_.lose) return;
-      kept_.resize(1);
-      kept_[0].seconds = trial.seconds;
-      found_.settings = settings;
-      found_.changes = changes;
-      rules_.say(fmt::format("{}: {}", cli::words_of(settings), seconds_text(trial.seconds)));
-    }
   }
 
   // Then nothing that the loader does can be the reason.
@@ -225,9 +197,8 @@ class Search {
   const Trainer& train_;
   const SearchRules& rules_;
   Found found_;
-  std::vector<Trial> kept_;     // of found_.settings, by seed
-  double accuracy_ = 0;         // of the settings that were given
-  std::set<std::string> seen_;  // what combine() has tried
+  std::vector<Trial> kept_;  // of found_.settings, by seed
+  double accuracy_ = 0;      // of the settings that were given
 };
 
 }  // namespace

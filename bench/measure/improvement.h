@@ -42,10 +42,9 @@ std::vector<std::string> kinds();
 std::vector<Change> candidates(const std::string& kind, const Json& settings);
 
 struct SearchRules {
-  double lose = 0.002;         // of the first settings' accuracy
-  double gain = 1.05;          // least ratio of times that is kept
-  double first_limit = 300;    // seconds of a run before any has reached the target
-  bool is_exhaustive = false;  // one run of every combination: what the search is compared with
+  double lose = 0.002;       // of the first settings' accuracy
+  double gain = 1.05;        // least ratio of times that is kept
+  double first_limit = 300;  // seconds of a run before any has reached the target
   uint64_t seed = 1;
   std::function<bool()> may_go_on = [] { return true; };  // asked before each run
   std::function<void(const std::string& line)> say = [](const std::string&) {};
