@@ -52,7 +52,7 @@ const Point* steepest(const std::vector<Point>& points) {
 
 class LrFindCommand : public RecordingCommand {
   measure::StepFlags settings_;
-  int64_t steps_ = 200;
+  int64_t steps_ = 200, train_ = cli::automatic_samples;
   double from_ = 1e-6, to_ = 10;
 
   void declare(cli::Flags& flags) override {
@@ -62,6 +62,7 @@ class LrFindCommand : public RecordingCommand {
     settings_.declare(flags, {.rate = false});
     flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
     flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
+    flags.train(train_);
     flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
   }
 
@@ -114,9 +115,9 @@ class LrFindCommand : public RecordingCommand {
     outputs_.open();
     settings_.use(flags);
     const measure::Experiment& experiment = settings_.experiment;
-    const int64_t samples = steps_ * experiment.batch * experiment.accumulate;
-    const cli::TrainingData data =
-        cli::open_training_data(settings_.data, {samples, true}, {experiment.batch, true}, settings_.context);
+    if (!flags.given("--train")) train_ = steps_ * experiment.batch * experiment.accumulate;
+    const cli::TrainingData data = cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
+                                                           {experiment.batch, true}, settings_.context);
     const std::vector<Point> points = train(data);
     const Point *falls = steepest(points), &lowest = *std::ranges::min_element(points, {}, &Point::smoothed);
 

@@ -177,7 +177,7 @@ class TechniquesCommand : public RecordingCommand {
           {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
       row["kernels"] = what.kernels;
       row["cached_bytes"] = measure::cached_bytes(experiment, *data_.train, *data_.test);
-      measure::add_goal(row, what.measured.runs, goal_);
+      measure::add_goal(row, what.measured.runs, what.measured.error.empty() ? 0 : 1, goal_);
       all.push_back(row);
     }
     measure::add_comparisons(all);

@@ -1,7 +1,10 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <set>
 #include <string_view>
 
 #include "bench/cli/forced_kernels.h"
@@ -211,27 +214,22 @@ docs/benchmarks.md says what is measured and how.)");
     if (!quiet_) cli::notice(text);
   }
 
-  // Which op ran in which type, to show what "mixed" means.
-  void print_ops(const measure::KernelTrace& trace) const {
+  // How much of a step "mixed" means, and whether this machine gains by it.
+  void print_precision(const measure::KernelTrace& trace) const {
     if (quiet_) return;
     // Tensor cores, AMX, dot products of bf16 pairs.
-    constexpr std::string_view units_for_16_bits[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
-    bool uses_them = false;
-    std::vector<measure::KernelCall> printed;
-    std::string text = fmt::format("{:<24}{:<36}{:<6}{}\n", "op", "kernel", "type", "variant");
+    const std::set<std::string_view> units_for_16_bits = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
+    std::set<std::string> kernels, narrow, units;
     for (const measure::KernelCall& call : trace.calls()) {
-      if (std::ranges::find(printed, call) != printed.end()) continue;
-      printed.push_back(call);
-      text += fmt::format("{:<24}{:<36}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
-      uses_them |=
-          call.dtype != DType::f32 && std::ranges::find(units_for_16_bits, call.variant) != std::end(units_for_16_bits);
+      kernels.insert(call.slot);
+      if (call.dtype == DType::f32) continue;
+      narrow.insert(call.slot);
+      if (units_for_16_bits.contains(call.variant)) units.insert(call.variant);
     }
-    cli::write_stderr(text);
-    if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) && !uses_them) {
-      cli::notice(
-          fmt::format("--precision {}: no kernel that multiplies 16 bits ran: they save memory here, not much time",
-                      hs::name(experiment_.precision)));
-    }
+    cli::notice(fmt::format("--precision {}: {} of {} kernels of a step take 16 bits, {}; profile kernels lists them",
+                            hs::name(experiment_.precision), narrow.size(), kernels.size(),
+                            units.empty() ? "none by a unit that multiplies them: they save memory here, not much time"
+                                          : fmt::format("the products by {}", fmt::join(units, ", "))));
   }
 
   // One for each run, so that a folder that cannot be written fails before training.
@@ -263,6 +261,7 @@ docs/benchmarks.md says what is measured and how.)");
     cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
                                  experiment_.batch * experiment_.accumulate);
     bool wants_model = model.front().is_wanted();
+    int64_t diverged = 0;
     for (int64_t run = 1; run <= repeat_; ++run) {
       const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
       display.start_run(run);
@@ -276,9 +275,11 @@ docs/benchmarks.md says what is measured and how.)");
       };
       double last_point = 0;
       bool continues = false;  // and has not drawn yet
+      bool is_done = false;    // a run that was to be continued, and has no steps left
       hooks.on_step = [&](const Progress& progress) {
         display.on_step(progress);
         course.on_step(progress);
+        is_done = false;
         steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
         if (curves && std::exchange(continues, false) && !each([&] { curves->restart(steps); })) curves = nullptr;
         if (curves && progress.seconds >= last_point + seconds_between_points) {
@@ -312,7 +313,7 @@ docs/benchmarks.md says what is measured and how.)");
       }
       saving_.attach(hooks);
       if (const TrainingState* from = hooks.resume_from) {
-        continues = true;
+        continues = is_done = true;
         steps = from->number("epoch") * from->number("step");  // where a test is the first to be drawn: an epoch's end
       }
       const auto save_last = [&](StagedModel& trained) {
@@ -326,8 +327,15 @@ docs/benchmarks.md says what is measured and how.)");
         each([&] { fine_tuning_.save(trained, experiment_); });
         written_ = write_text(trained, data);
       };
-      row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
-                                                 experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
+      try {
+        row.runs.push_back(measure::run_experiment(
+            experiment_, *data.train, *data.test, experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
+      } catch (const Error& error) {
+        // A diverged run is a result, and no reason to leave out those after it.
+        if (error.code() != ExitCode::numeric || repeat_ == 1) throw;
+        if (diverged++ == 0) row.error = fmt::format("run {}: {}", run, error.what());
+        continue;
+      }
       row.runs.back().course = course.so_far().course;
       if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
       const TrainResult& result = row.runs.back().result;
@@ -338,7 +346,7 @@ docs/benchmarks.md says what is measured and how.)");
       }
       const auto finish = [&] { saving_.finish(result, left); };
       result.interrupted ? finish() : void(each(finish));
-      if (quiet_) continue;
+      if (quiet_ && !is_done) continue;
       if (row.runs.back().loading) cli::notice("loader: " + row.runs.back().loading->text());
       if (!result.ended_early.empty()) {
         cli::notice(fmt::format("training ended early: {}{}", result.ended_early,
@@ -346,6 +354,7 @@ docs/benchmarks.md says what is measured and how.)");
       }
       if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
     }
+    if (diverged > 0) fail(ExitCode::numeric, "{} of {} runs diverged; {}", diverged, repeat_, row.error);
   }
 
   void say_next(const SampleSource& data) const {
@@ -440,7 +449,7 @@ docs/benchmarks.md says what is measured and how.)");
     {
       const measure::KernelTrace trace;
       measure::warm_up(experiment_, *data.train, *data.test, hooks);
-      if (experiment_.precision != Precision::f32) print_ops(trace);
+      if (experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) print_precision(trace);
     }
     check_early_signals();
     forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
@@ -529,7 +538,7 @@ docs/benchmarks.md says what is measured and how.)");
     json["written"] = written_;
     json["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
     json["memory_plan"] = memory_.to_json();
-    measure::add_goal(json, row.runs, goal_);
+    measure::add_goal(json, row.runs, row.error.empty() ? 0 : repeat_ - std::ssize(row.runs), goal_);
     json["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     return json;
   }

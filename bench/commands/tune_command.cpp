@@ -15,7 +15,6 @@ namespace {
 
 // A faster variant must gain this much, and more than chance explains, so that noise and a busy machine change nothing.
 constexpr double least_gain = 1.03;
-constexpr double largest_chance = 0.001;  // needs 7 rounds
 
 // The calls of a step with the same slot and tensors.
 struct Calls {
@@ -44,7 +43,7 @@ struct Calls {
     return std::ranges::min_element(seconds, {}, [](const auto& entry) { return median(entry.second); })->first;
   }
   double ratio() const { return median(seconds.at(chosen)) / median(seconds.at(fastest())); }
-  const std::string& taken() const {
+  const std::string& taken(double largest_chance) const {
     const bool is_chance = probability_not_larger(seconds.at(fastest()), seconds.at(chosen)) > largest_chance;
     return ratio() > least_gain && !is_chance ? fastest() : chosen;
   }
@@ -114,8 +113,10 @@ class TuneCommand : public RecordingCommand {
     report::Rows calls{.table = {.left = 2}};
     std::vector<std::pair<std::string, std::string>> choices;
     int64_t changed = 0;
+    size_t rivals = 0;  // of the variants chosen by rank: none of them may win by chance
+    for (const Calls& one : all) rivals += one.seconds.size() - 1;
     for (const Calls& one : all) {
-      const std::string &fastest = one.fastest(), &taken = one.taken();
+      const std::string &fastest = one.fastest(), &taken = one.taken(page_error / static_cast<double>(rivals));
       calls.add({{"call", one.call, "call"},
                  {"count", one.count},
                  {"chosen", one.chosen, "by rank"},

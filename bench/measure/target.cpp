@@ -61,7 +61,8 @@ std::string with_interval(const Json& of, const char* name, const char* format, 
   return text;
 }
 
-void add_target(Json& row, const std::vector<RunRecord>& runs, const Target& target, double price_per_second) {
+void add_target(Json& row, const std::vector<RunRecord>& runs, int64_t lost, const Target& target,
+                double price_per_second) {
   std::vector<double> training, evaluation, epochs, costs, all, values;
   for (const RunRecord& run : runs) {
     const std::vector<Judgement> judgements = judgements_of(run.result);
@@ -80,7 +81,8 @@ void add_target(Json& row, const std::vector<RunRecord>& runs, const Target& tar
   }
   Json& judged = row["target"];
   judged = {{target.is_loss ? "loss" : "accuracy", target.value},
-            {"reached_share", finite_or_null(static_cast<double>(training.size()) / static_cast<double>(runs.size()))},
+            {"reached_share",
+             finite_or_null(static_cast<double>(training.size()) / static_cast<double>(std::ssize(runs) + lost))},
             {"best", nullptr},
             {"seconds_all", finite_or_null(all)},
             {"evaluation_seconds", finite_or_null(median(evaluation))},
@@ -102,7 +104,7 @@ void Goal::declare(cli::Flags& flags, const std::string& what_target_does) {
       .record("price_per_hour", [this] { return price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr); });
 }
 
-void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal) {
+void add_goal(Json& row, const std::vector<RunRecord>& runs, int64_t lost, const Goal& goal) {
   const double price_per_second = goal.price_per_hour / 3600;
   if (goal.price_per_hour > 0) {
     std::vector<double> run_seconds;
@@ -113,7 +115,7 @@ void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal) {
     }
     row["cost"] = {{"per_run", finite_or_null(median(run_seconds) * price_per_second)}, {"to_target", nullptr}};
   }
-  if (goal.target) add_target(row, runs, *goal.target, price_per_second);
+  if (goal.target) add_target(row, runs, lost, *goal.target, price_per_second);
 }
 
 std::string goal_line(const Json& row, const std::string& data_name) {

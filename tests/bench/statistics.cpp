@@ -404,7 +404,7 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   Json row = Json::object();
   Goal goal;
   goal.target = {.value = 0.96}, goal.price_per_hour = 36;
-  add_goal(row, runs, goal);
+  add_goal(row, runs, 0, goal);
   CHECK(row["target"]["reached_share"].get<double>() == doctest::Approx(2.0 / 3));
   CHECK(row["target"]["seconds"] == 3);  // (4 + 2) / 2
   CHECK(row["target"]["seconds_all"] == Json::array({4.0, 2.0, nullptr}));
@@ -418,8 +418,10 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   row["test_accuracy_all"] = {0.95, 0.98, 0.3};
   CHECK_THROWS_WITH_AS(check_goal(Json::array({row}), goal), doctest::Contains("x reached it in 67 % of its runs"),
                        Error);
+  add_goal(row, runs, 1, goal);
+  CHECK(row["target"]["reached_share"] == 0.5);
   goal.target = {.value = 0.99};
-  add_goal(row, runs, goal);
+  add_goal(row, runs, 0, goal);
   CHECK(row["target"]["reached_share"] == 0);
   CHECK(row["target"]["seconds"].is_null());
   CHECK(row["cost"]["to_target"].is_null());
@@ -427,12 +429,12 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   std::vector<RunRecord> judged = {runs[0]};
   judged[0].result.validations = {
       {1, 5, {0.5, 0.9}, 0.25, 1.5}, {1, 9, {0.6, 0.4}, 0.25, 2.5}, {2, 5, {0.6, 0.3}, 0.25, 9}};
-  add_goal(row, judged, {.target = Target{.is_loss = true, .value = 0.4}});
+  add_goal(row, judged, 0, {.target = Target{.is_loss = true, .value = 0.4}});
   CHECK(row["target"]["seconds"] == 2.5);
   CHECK(row["target"]["evaluation_seconds"] == 0.5);
   CHECK(row["target"]["best"] == 0.3);
   Json none = Json::object();
-  add_goal(none, runs, Goal());
+  add_goal(none, runs, 0, Goal());
   CHECK(none.empty());
 }
 
