@@ -11,14 +11,16 @@
 
 namespace hs {
 
-void Module::add_parameter(std::string name, Tensor& value) {
-  own_.push_back({std::move(name), &value});
+void Module::add_parameter(std::string name, Tensor& value, ParameterRole role) {
+  own_.push_back({std::move(name), &value, role});
   if (!value.defined() || value.dtype() != DType::f32) return;  // ParameterArena says what is wrong
   value.set_requires_grad(true);
   value.grad_info()->is_parameter = true;
 }
 
-void Module::add_statistic(std::string name, Tensor& value) { own_.push_back({std::move(name), &value, true}); }
+void Module::add_statistic(std::string name, Tensor& value) {
+  own_.push_back({std::move(name), &value, ParameterRole::norm, true});
+}
 
 void Module::add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
@@ -39,12 +41,6 @@ void Module::freeze() {
     if (parameter.is_frozen) parameter.value->set_requires_grad(false);
   }
   for (auto& [name, child] : children_) child->freeze();
-}
-
-Module& Module::mark_outer() {
-  for (NamedParameter& parameter : own_) parameter.is_outer = true;
-  for (auto& [name, child] : children_) child->mark_outer();
-  return *this;
 }
 
 int64_t Module::parameter_count(bool statistic, bool frozen) {

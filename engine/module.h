@@ -11,13 +11,25 @@
 
 namespace hs {
 
+// What a parameter does, which optimizers ask: biases and norms may have no weight decay, LARS and LAMB give them no
+// rate of their own, and Muon trains matrices alone.
+enum class ParameterRole : uint8_t {
+  matrix,     // of a hidden layer; a convolution's is one of (in*k*k, out)
+  bias,       // what is added to each channel
+  norm,       // a scale or shift of normalised values, or a statistic of theirs
+  embedding,  // a table of rows
+  head,       // the matrix of the last layer
+  adapter,    // a factor of a low-rank change of a matrix
+};
+inline bool is_vector(ParameterRole role) { return role == ParameterRole::bias || role == ParameterRole::norm; }
+
 // A parameter or statistic, as Module::parameters() lists it.
 struct NamedParameter {
-  std::string name;           // "conv1.weight"
-  Tensor* value;              // the module's member
+  std::string name;  // "conv1.weight"
+  Tensor* value;     // the module's member
+  ParameterRole role;
   bool is_statistic = false;  // see Module::add_statistic()
   bool is_frozen = false;     // see Module::freeze()
-  bool is_outer = false;      // see Module::mark_outer()
 };
 
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
@@ -33,17 +45,13 @@ class Module : NonCopyable {
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
-  // The parameters registered so far, those of children included, read what the network is given or write what it
-  // returns: an embedding, or the last layer. Optimizers of hidden layers' matrices (Muon) treat them as vectors.
-  // Returns itself.
-  Module& mark_outer();
   int64_t parameter_count(bool statistic = false,
                           bool frozen = false);  // values that are trained, averaged, or constant
 
  protected:
   // Registers a member that is trained. A backward that reaches it before it is in a ParameterArena throws: what is not
   // registered all the way up, by add_child(), would keep its first values.
-  void add_parameter(std::string name, Tensor& value);
+  void add_parameter(std::string name, Tensor& value, ParameterRole role);
   // A value that is not trained, but averaged over the steps: batch norm's running mean. An op's backward rule returns
   // what it has measured in a micro-batch as the gradient of this leaf; Optimizer::step() folds the mean over the
   // micro-batches into the value, or leaves it alone if no rule has returned one since the gradients were set to zero.

@@ -18,7 +18,8 @@ class Adapters : public Module {
  public:
   explicit Adapters(Module& model) {
     for (const NamedParameter& parameter : model.parameters()) {
-      if (is_adapter(parameter.name)) add_parameter("base_model.model." + parameter.name, *parameter.value);
+      if (is_adapter(parameter.name))
+        add_parameter("base_model.model." + parameter.name, *parameter.value, parameter.role);
     }
   }
   Tensor forward(const Tensor& x) override { return x; }

@@ -41,7 +41,7 @@ Tensor normal_init(const Shape& shape, double deviation, uint64_t seed, uint32_t
 class Norm : public Module {
  public:
   explicit Norm(int64_t width) : weight_(Tensor::from(std::vector<float>(static_cast<size_t>(width), 1), {width})) {
-    add_parameter("weight", weight_);
+    add_parameter("weight", weight_, ParameterRole::norm);
   }
   // A product follows, which in an Autocast scope would round the result.
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight_, {}, 1e-5, ambient().autocast); }
@@ -100,9 +100,8 @@ class CharGpt : public StagedModel {
         norm_(sizes.width) {
     check(sizes.width % sizes.heads == 0, "char_gpt: a width of {} and {} heads, expected a multiple of them",
           sizes.width, sizes.heads);
-    add_parameter("transformer.wte.weight", symbols_);
-    add_parameter("transformer.wpe.weight", positions_);
-    mark_outer();
+    add_parameter("transformer.wte.weight", symbols_, ParameterRole::embedding);
+    add_parameter("transformer.wpe.weight", positions_, ParameterRole::embedding);
     add_stage("embedding", [this](const Tensor& tokens) { return embedding(tokens, symbols_, positions_); });
     for (int64_t b = 0; b < sizes.blocks; ++b) {
       TransformerBlock& block = *blocks_.emplace_back(std::make_unique<TransformerBlock>(sizes, keys));

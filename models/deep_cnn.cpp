@@ -27,7 +27,7 @@ class DeepCnn : public StagedModel {
       add_child(name, conv);
       add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
     }
-    add_child("linear", linear_.mark_outer());
+    add_child("linear", linear_);
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(max_pool2d(x, 4, 4))); });
   }
 
@@ -37,7 +37,7 @@ class DeepCnn : public StagedModel {
   const double share_;  // of one block in the sum
   Conv2d conv_;
   std::vector<std::unique_ptr<Conv2d>> blocks_;
-  Linear linear_;
+  Head linear_;
 };
 
 REGISTER_MODEL("deep_cnn", DeepCnn, {.has_blocks = true});

@@ -64,10 +64,10 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   const int64_t fan_in = options.kernel_h * options.kernel_w * in_channels;
   const uint32_t layer = keys.next();
   weight_ = initial_weight(init, {fan_in, out_channels}, keys.seed(), layer);
-  add_parameter("weight", weight_);
+  add_parameter("weight", weight_, ParameterRole::matrix);
   if (bias == Bias::off) return;
   bias_ = initial_bias(init, out_channels, fan_in, keys.seed(), layer);
-  add_parameter("bias", bias_);
+  add_parameter("bias", bias_, ParameterRole::bias);
 }
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
@@ -84,8 +84,8 @@ BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options) : op
     return Tensor::from(std::vector<float>(static_cast<size_t>(channels), value), {channels});
   };
   weight_ = constant(1), bias_ = constant(0), running_mean_ = constant(0), running_var_ = constant(1);
-  add_parameter("weight", weight_);
-  add_parameter("bias", bias_);
+  add_parameter("weight", weight_, ParameterRole::norm);
+  add_parameter("bias", bias_, ParameterRole::norm);
   add_statistic("running_mean", running_mean_);
   add_statistic("running_var", running_var_);
 }
@@ -96,13 +96,13 @@ Tensor BatchNorm2d::forward(const Tensor& x, const Tensor& residual) {
   return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_, residual);
 }
 
-Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init) {
+Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init, ParameterRole role) {
   const uint32_t layer = keys.next();
   weight_ = initial_weight(init, {in, out}, keys.seed(), layer);
-  add_parameter("weight", weight_);
+  add_parameter("weight", weight_, role);
   if (bias == Bias::off) return;
   bias_ = initial_bias(init, out, in, keys.seed(), layer);
-  add_parameter("bias", bias_);
+  add_parameter("bias", bias_, ParameterRole::bias);
 }
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_); }

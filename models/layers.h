@@ -61,8 +61,9 @@ class BatchNorm2d : public Module {
 
 class Linear : public Module {  // linear() with its parameters
  public:
-  // Takes the next number of `keys`.
-  Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform);
+  // Takes the next number of `keys`. role: of the weight
+  Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform,
+         ParameterRole role = ParameterRole::matrix);
   Tensor forward(const Tensor& x) override;         // (N, in) -> (N, out)
   const Tensor& weight() const { return weight_; }  // (in, out)
   const Tensor& bias() const { return bias_; }      // (out), or undefined
@@ -70,6 +71,12 @@ class Linear : public Module {  // linear() with its parameters
  private:
   Tensor weight_;  // (in, out)
   Tensor bias_;    // (out), or undefined
+};
+
+class Head : public Linear {  // the last layer of a classifier: a score for each class
+ public:
+  Head(int64_t in, int64_t classes, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform)
+      : Linear(in, classes, keys, bias, init, ParameterRole::head) {}
 };
 
 // Drops only while ambient().training; the ambient seed, step and micro-step and the layer number determine the mask. A

@@ -8,7 +8,9 @@
 
 namespace hs {
 
-LoraLinear::LoraLinear(Tensor weight) : weight_(std::move(weight)) { add_parameter("weight", weight_); }
+LoraLinear::LoraLinear(Tensor weight) : weight_(std::move(weight)) {
+  add_parameter("weight", weight_, ParameterRole::matrix);
+}
 
 Tensor LoraLinear::forward(const Tensor& x) {
   Tensor y = linear(x, weight_, {});
@@ -28,9 +30,8 @@ void LoraLinear::adapt(const LoraOptions& options, LayerKeys& keys) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   a_ = uniform_init({options.rank, in}, in, keys.seed(), layer, 0);
   b_ = Tensor::zeros({out, options.rank}, DType::f32);
-  add_parameter(lora_names[0], a_);
-  add_parameter(lora_names[1], b_);
-  mark_outer();  // their product is the matrix, and neither is orthogonal
+  add_parameter(lora_names[0], a_, ParameterRole::adapter);
+  add_parameter(lora_names[1], b_, ParameterRole::adapter);
 }
 
 bool is_adapter(const std::string& parameter) {

@@ -11,14 +11,15 @@ class Mlp : public StagedModel {
   Mlp(LayerKeys& keys, const ModelSizes& sizes)
       : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, keys), linear2_(500, sizes.classes, keys) {
     add_child("linear1", linear1_);
-    add_child("linear2", linear2_.mark_outer());
+    add_child("linear2", linear2_);
     add_stage("feed_forward", [this](const Tensor& x) {
       return feed_forward(flatten(x), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
     });
   }
 
  private:
-  Linear linear1_, linear2_;
+  Linear linear1_;
+  Head linear2_;
 };
 
 REGISTER_MODEL("mlp", Mlp);

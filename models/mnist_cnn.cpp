@@ -19,7 +19,7 @@ class MnistCnn : public StagedModel {
                 sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
-    add_child("linear", linear_.mark_outer());
+    add_child("linear", linear_);
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward_pool_relu(x); });
     add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout_); });
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(x)); });
@@ -29,7 +29,7 @@ class MnistCnn : public StagedModel {
  private:
   Conv2d conv1_, conv2_;
   Dropout dropout_;
-  Linear linear_;
+  Head linear_;
 };
 
 REGISTER_MODEL("mnist_cnn", MnistCnn);

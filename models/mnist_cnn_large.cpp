@@ -20,7 +20,7 @@ class MnistCnnLarge : public StagedModel {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
-    add_child("linear2", linear2_.mark_outer());
+    add_child("linear2", linear2_);
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward(x); });
     add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout1_); });
     add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(flatten(x))); });
@@ -33,7 +33,7 @@ class MnistCnnLarge : public StagedModel {
   Dropout dropout1_;
   Linear linear1_;
   Dropout dropout2_;
-  Linear linear2_;
+  Head linear2_;
 };
 
 REGISTER_MODEL("mnist_cnn_large", MnistCnnLarge);

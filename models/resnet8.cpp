@@ -61,7 +61,7 @@ class ResNet8 : public StagedModel {
     add_child("block1", block1_);
     add_child("block2", block2_);
     add_child("block3", block3_);
-    add_child("linear", linear_.mark_outer());
+    add_child("linear", linear_);
     add_stage("stem", [this](const Tensor& x) { return bn_.forward(conv_.forward(x)); });
     add_stage("block1", [this](const Tensor& x) { return block1_.forward(x); });
     add_stage("block2", [this](const Tensor& x) { return block2_.forward(x); });
@@ -74,7 +74,7 @@ class ResNet8 : public StagedModel {
   Conv2d conv_;
   BatchNorm2d bn_;
   Block block1_, block2_, block3_;
-  Linear linear_;
+  Head linear_;
 };
 
 REGISTER_MODEL("resnet8", ResNet8);

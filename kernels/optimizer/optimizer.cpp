@@ -62,7 +62,7 @@ Tensor parts_of(const ParameterArena& arena) {
     if (parameter.is_statistic) continue;
     const auto begin = static_cast<int32_t>(arena.offset(parameter) - arena.statistics_size());
     parts.insert(parts.end(),
-                 {begin, begin + static_cast<int32_t>(parameter.value->size()), parameter.value->shape().rank() > 1});
+                 {begin, begin + static_cast<int32_t>(parameter.value->size()), !is_vector(parameter.role)});
   }
   return Tensor::from(parts, {static_cast<int64_t>(parts.size()) / 3, 3}).to(arena.values.device());
 }
@@ -111,7 +111,7 @@ class Muon : public Optimizer {
       if (parameter.is_statistic) continue;
       const Shape& shape = parameter.value->shape();
       const int64_t begin = arena.offset(parameter) - arena.statistics_size(), size = shape.size();
-      if (shape.rank() > 1 && size > 0 && !parameter.is_outer) {
+      if (parameter.role == ParameterRole::matrix && size > 0) {
         const int64_t out = shape[shape.rank() - 1], shorter = std::min(size / out, out);
         matrices_.push_back({begin, {size / out, out}});
         most = std::max(most, size), most_short = std::max(most_short, shorter);
@@ -207,12 +207,12 @@ class ScheduleFree : public Optimizer {
   Tensor fast_, square_;  // z and v
 };
 
-// The weight decay of each granule of the trained parameters: none where a parameter of one dimension lies.
+// The weight decay of each granule of the trained parameters: none where a bias or a norm lies.
 Tensor decay_of(const ParameterArena& arena, float weight_decay) {
   const int64_t size = arena.values.size() - arena.statistics_size();
   std::vector<float> decay(static_cast<size_t>(size / ParameterArena::granule), weight_decay);
   for (const NamedParameter& parameter : arena.parameters()) {
-    if (parameter.is_statistic || parameter.value->shape().rank() > 1) continue;
+    if (parameter.is_statistic || !is_vector(parameter.role)) continue;
     const int64_t begin = arena.offset(parameter) - arena.statistics_size(), end = begin + parameter.value->size();
     for (int64_t i = begin; i < end; i += ParameterArena::granule) {
       decay[static_cast<size_t>(i / ParameterArena::granule)] = 0;

@@ -16,15 +16,15 @@
 //          w -= lr * sqrt(max(1, out/in)) * O,  O = u with all singular values near 1: five times
 //          X <- a*X + b*(X X')*X + c*(X X')^2*X, from X = u / |u| (Keller Jordan et al., "Muon: an optimizer for hidden
 //          layers in neural networks", 2024), in f32, where torch.optim.Muon's products are bf16. This is for matrices
-//          of hidden layers, convolutions as (in*k*k, out); vectors, embeddings and the last layer (Module::mark_outer)
+//          of hidden layers, convolutions as (in*k*k, out); vectors, embeddings and the last layer (ParameterRole)
 //          are trained by AdamW with lr * vector_rate.
 //   schedule-free   of AdamW (Defazio et al., "The road less scheduled", NeurIPS 2024). Gradients are taken at w,
 //          which is between z, which they move, and the average x of all z, where the model is tested and saved:
 //          v as Adam;  u = g / (sqrt(v/(1-b2^t)) + eps) + wd*w;  z -= lr*u;  x += c * (z - x);  w = (1-b1)*z + b1*x;
 //          c = f^2 / (sum of f^2 so far), f the warm-up's factor on lr. There is no other schedule. x is not kept, but
 //          follows from w and z. Statistics (batch norm's) are of w.
-// LARS and LAMB take the norms of each parameter tensor. A ratio is 1 if a norm in it is 0, and for tensors of one
-// dimension (biases), which do not decay there either.
+// LARS and LAMB take the norms of each parameter tensor. A ratio is 1 if a norm in it is 0, and for biases and norms,
+// which do not decay there either.
 // Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
 #pragma once
 
@@ -46,7 +46,7 @@ struct OptimizerConfig {
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // b1, b2 and eps above
   float vector_rate = 0.1f;                             // muon: see above
   float weight_decay = 0;                               // wd above
-  bool decay_vectors = true;  // false: parameters of one dimension (biases, norms) do not decay
+  bool decay_vectors = true;                            // false: biases and norms do not decay
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
   float clip = 0;

@@ -191,7 +191,8 @@ TEST_CASE("lr-find: a range, a curve, and rates inside of it") {
   const json whole = record_of("tune lr --device cpu --model mlp --batch 16 --steps 27 --from 1e-6 --to 1e-5");
   CHECK(whole["rows"].back()["learning_rate"].get<double>() * 1e5 == doctest::Approx(1));  // it ends there
   CHECK(whole["steepest"].is_null());                                                      // nothing is learnt at these
-  const json record = record_of("tune lr --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100 --train 160");
+  const json record =
+      record_of("tune lr --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100 --train 160");
   CHECK(record["data"]["train"] == 160);
   const json& rows = record["rows"];
   CHECK(rows.size() > 20);

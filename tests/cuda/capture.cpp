@@ -27,8 +27,8 @@ namespace {
 class Step : public Module {
  public:
   Step() {
-    add_parameter("weight", weight_);
-    add_parameter("bias", bias_);
+    add_parameter("weight", weight_, ParameterRole::matrix);
+    add_parameter("bias", bias_, ParameterRole::bias);
     arena_ = std::make_unique<ParameterArena>(*this, Device::cuda);
     optimizer_ = make_optimizer(*arena_, {.name = "adam", .learning_rate = 0.1f});
   }

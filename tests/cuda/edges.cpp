@@ -344,7 +344,9 @@ TEST_CASE("augment_image gives the CPU's pixels of more images than blocks, of t
 // Without a bias.
 class Linear : public Module {
  public:
-  explicit Linear(int64_t out) : weight_(whole_numbers({8, out}, 3)) { add_parameter("weight", weight_); }
+  explicit Linear(int64_t out) : weight_(whole_numbers({8, out}, 3)) {
+    add_parameter("weight", weight_, ParameterRole::matrix);
+  }
   Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }
 
  private:

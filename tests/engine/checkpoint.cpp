@@ -17,7 +17,7 @@ namespace {
 
 struct Net : Module {
   Tensor weight = random_tensor({24, 24}, 10);
-  Net() { add_parameter("weight", weight); }
+  Net() { add_parameter("weight", weight, ParameterRole::matrix); }
   Tensor forward(const Tensor& x) override {
     return dropout(relu(linear(x, weight, {})), 0.5, {11, RandomPurpose::dropout, 0, 0, 0}, ambient().step);
   }

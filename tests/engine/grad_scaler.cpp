@@ -28,8 +28,8 @@ using State = std::vector<float>;  // the scale, finite steps since it last chan
 class Two : public Module {
  public:
   Two() {
-    add_parameter("small", small_);
-    add_parameter("large", large_);
+    add_parameter("small", small_, ParameterRole::bias);
+    add_parameter("large", large_, ParameterRole::matrix);
     for (int64_t i = 0; i < 300; ++i) large_.mutable_data<float>()[i] = 1.0f / static_cast<float>(i + 1);
   }
   Tensor forward(const Tensor& x) override { return add(sum(mul(large_.reshape({300}), x)), small_.reshape({})); }

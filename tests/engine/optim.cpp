@@ -37,7 +37,8 @@ class Three : public Module {
       std::vector<float> values;
       for (int64_t i = 0; i < size; ++i) values.push_back(number(which, i, 0.5f, 1.5f));
       *parameter = Tensor::from(values, size == 100000 ? Shape{50, 2000} : Shape{size});
-      add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter);
+      const ParameterRole role = size == 100000 ? ParameterRole::matrix : ParameterRole::bias;
+      add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter, role);
     }
   }
   Tensor forward(const Tensor& x) override { return add(sum(mul(seven_, x)), one_.reshape({})); }
@@ -263,8 +264,7 @@ TEST_CASE("Muon without a matrix, and schedule-free with another schedule or ave
   CHECK(error({.name = "schedule-free", .average_decay = 0.9f}) ==
         "optimizer schedule-free: keeps an average itself, expected no other (--ema)");
   LayerKeys keys(1);
-  Linear last(3, 2, keys);
-  last.mark_outer();
+  Head last(3, 2, keys);
   ParameterArena of_last(last);
   CHECK(test::error_of([&] { make_optimizer(of_last, {.name = "muon"}); }) ==
         "optimizer muon: no hidden layer has a matrix that is trained; use adamw");
@@ -301,8 +301,8 @@ class Twice : public Module {
   Twice() {
     weight_ = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
     unused_ = Tensor::from(std::vector<float>{5, 6}, {2});
-    add_parameter("weight", weight_);
-    add_parameter("unused", unused_);
+    add_parameter("weight", weight_, ParameterRole::matrix);
+    add_parameter("unused", unused_, ParameterRole::bias);
   }
   Tensor forward(const Tensor& x) override { return sum(linear(linear(x, weight_, {}), weight_, {})); }
 
@@ -367,7 +367,7 @@ TEST_CASE("an optimizer's step updates the 16-bit casts of the parameters, and o
 
 class DoubleModule : public Module {
  public:
-  DoubleModule() { add_parameter("weight", weight_); }
+  DoubleModule() { add_parameter("weight", weight_, ParameterRole::matrix); }
   Tensor forward(const Tensor& x) override { return x; }
 
  private:
@@ -398,8 +398,8 @@ TEST_CASE("a second arena on a module is refused while the first one lives, and 
 class Tied : public Module {
  public:
   Tied() {
-    add_parameter("here", weight_);
-    add_parameter("there", weight_);
+    add_parameter("here", weight_, ParameterRole::matrix);
+    add_parameter("there", weight_, ParameterRole::matrix);
   }
   Tensor forward(const Tensor& x) override { return x; }
   Tensor weight_ = Tensor::zeros({3}, DType::f32);

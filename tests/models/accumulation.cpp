@@ -66,10 +66,10 @@ class ConvNet : public Module {
     fill(kernel_bias_, {2}, 3, 1);
     fill(weight_, {18, classes}, 4, logit_scale);
     fill(bias_, {classes}, 5, 1);
-    add_parameter("kernel", kernel_);
-    add_parameter("kernel_bias", kernel_bias_);
-    add_parameter("weight", weight_);
-    add_parameter("bias", bias_);
+    add_parameter("kernel", kernel_, ParameterRole::matrix);
+    add_parameter("kernel_bias", kernel_bias_, ParameterRole::bias);
+    add_parameter("weight", weight_, ParameterRole::matrix);
+    add_parameter("bias", bias_, ParameterRole::bias);
   }
   Tensor forward(const Tensor& images) override {
     const Tensor x = relu(conv2d(images, kernel_, kernel_bias_));  // (N, 3, 3, 2)
@@ -157,7 +157,9 @@ namespace {
 // of the weight's gradient is +-1/2 times the weight of sample n in the step.
 class Probe : public Module {
  public:
-  Probe() : weight_(Tensor::zeros({side * side, 2}, DType::f32)) { add_parameter("weight", weight_); }
+  Probe() : weight_(Tensor::zeros({side * side, 2}, DType::f32)) {
+    add_parameter("weight", weight_, ParameterRole::matrix);
+  }
   Tensor forward(const Tensor& images) override {
     return linear(images.reshape({images.shape()[0], side * side}), weight_, {});
   }

@@ -57,8 +57,9 @@ TEST_CASE("matrices start normal with deviation 0.02, the last of each half bloc
              same = make_model("char_gpt", 3, text_sizes(128, 65));
   const auto parameters = model->parameters(), others = same->parameters();
   for (size_t p = 0; p < parameters.size(); ++p) {
-    const auto& [name, value, is_statistic, is_frozen, is_outer] = parameters[p];
+    const auto& [name, value, role, is_statistic, is_frozen] = parameters[p];
     CHECK_FALSE(is_statistic);
+    CHECK(is_vector(role) == (value->shape().rank() == 1));
     CAPTURE(name);
     const Floats values = value->to_vector<float>();
     CHECK(values == others[p].value->to_vector<float>());

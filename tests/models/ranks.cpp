@@ -172,8 +172,8 @@ namespace {
 class Twice : public Module {
  public:
   Twice() : shared_(uniform_init({4, 4}, 4, 1, 1, 0)), other_(uniform_init({4, 4}, 4, 1, 2, 0)) {
-    add_parameter("other", other_);
-    add_parameter("shared", shared_);
+    add_parameter("other", other_, ParameterRole::matrix);
+    add_parameter("shared", shared_, ParameterRole::matrix);
   }
   Tensor forward(const Tensor& x) override {
     return linear(slow(linear(linear(x, other_, {}), shared_, {})), shared_, {});

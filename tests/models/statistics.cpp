@@ -215,9 +215,9 @@ namespace {
 class Mixed : public Module {
  public:
   explicit Mixed(bool has_statistic) {
-    add_parameter("vector", vector_);
+    add_parameter("vector", vector_, ParameterRole::bias);
     if (has_statistic) add_statistic("statistic", statistic_);
-    add_parameter("matrix", matrix_);
+    add_parameter("matrix", matrix_, ParameterRole::matrix);
   }
   Tensor forward(const Tensor& x) override { return x; }
   Tensor vector_ = uniform_init({70}, 1, 5, 1, 0), matrix_ = uniform_init({9, 30}, 1, 5, 1, 1),

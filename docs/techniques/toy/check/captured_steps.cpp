@@ -17,7 +17,7 @@ class Weights : public hs::Module {
  public:
   explicit Weights(const std::vector<float>& values)
       : w_(hs::Tensor::from(values, {static_cast<int64_t>(values.size())})) {
-    add_parameter("w", w_);
+    add_parameter("w", w_, hs::ParameterRole::matrix);
   }
   hs::Tensor forward(const hs::Tensor& x) override { return hs::scale(hs::sum(hs::mul(x, hs::mul(w_, w_))), 0.5); }
   std::vector<float> values() const { return w_.to_vector<float>(); }

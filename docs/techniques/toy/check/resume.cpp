@@ -13,7 +13,7 @@ namespace {
 
 struct Line : hs::Module {
   hs::Tensor w = hs::Tensor::zeros({features}, hs::DType::f32);
-  Line() { add_parameter("w", w); }
+  Line() { add_parameter("w", w, hs::ParameterRole::matrix); }
   hs::Tensor forward(const hs::Tensor& x) override { return x; }
 };
 
