@@ -31,7 +31,7 @@ struct ModelDescription {
     int64_t test;               // test samples
     std::string contents = {};  // what tells the set from one that has changed; empty: not known
   };
-  std::optional<Origin> origin = {};  // empty: not known, as in older files
+  std::optional<Origin> origin = {};  // empty: not known
 
   // What to call a class.
   std::string class_name(size_t label) const {

@@ -86,12 +86,9 @@ void TrainingRun::restore(const TrainingState& state) {
     result_.epochs.push_back({e[0], e[1], test, e[4]});
   }
   const char* validations = "progress.validations";
-  // States of version 0.1 have no training_seconds.
-  const auto saved = state.tensors.find(validations);
-  const bool is_old = saved != state.tensors.end() && saved->second.shape() == Shape{saved->second.size() / 5, 5};
-  for (const auto& v : state.rows(validations, is_old ? 5 : 6)) {
+  for (const auto& v : state.rows(validations, 6)) {
     const int64_t epoch = TrainingState::count(validations, v[0]), step = TrainingState::count(validations, v[1]);
-    result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4], is_old ? NAN : v[5]});
+    result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4], v[5]});
   }
   for (const auto& scale : state.rows("progress.loss_scales", 1)) {
     result_.loss_scales.push_back(static_cast<float>(scale[0]));

@@ -102,10 +102,6 @@ std::string version_line() {
                      build_info.commit, build_info.build_type, build_info.cuda, device_names());
 }
 
-// What commands were called; others were called as their records still are.
-constexpr std::pair<std::string_view, std::string_view> former_names[] = {
-    {"scale", "scaling ranks"}, {"merge", "export --adapters DIR --safetensors FILE"}};
-
 // Flags and values, each with what other programs call it.
 constexpr std::string_view meanings =
     ";lr learning-rate;batch batch-size;device gpu cuda;cuda gpu;precision fp16 half float16 amp dtype;accumulate "
@@ -145,12 +141,6 @@ std::string list_of(std::span<const CommandEntry> commands, std::string_view wor
     const bool is_alone = words.size() == 1 || is_flag(words[1]);
     fail(ExitCode::usage, "{}: {}expected {} and one of {}", words[0],
          is_alone ? "" : fmt::format("{}: unknown; ", words[1]), words[0], fmt::join(second, ", "));
-  }
-  for (const CommandEntry& entry : commands) {
-    if (words[0] == entry.name) fail(ExitCode::usage, "{} is now {}", entry.name, entry.words);
-  }
-  for (const auto& [former, now] : former_names) {
-    if (words[0] == former) fail(ExitCode::usage, "{} is now {}", former, now);
   }
   const std::string meant = nearest(words[0], first);
   const std::string advice =
@@ -397,9 +387,10 @@ Json Flags::recipe_of(const Json& record, const std::string& path) const {
     fail(ExitCode::usage, "{}: its run had kernels of plug-ins, which its plugins name; give --plugin FILE as well",
          path);
   }
-  const bool has_choice = data.contains("choice") && data["choice"].is_object();  // older records have none
-  if (!has_choice) data["data"] = data.value("synthetic", Json()) == true ? "synthetic" : data.value("name", Json());
-  for (const Json& more : {data, has_choice ? data["choice"] : none}) {
+  const Json choice = data.value("choice", Json());
+  if (!choice.is_object() && !given("--data"))
+    fail(ExitCode::usage, "{}: does not say where its data were; give --data as well", path);
+  for (const Json& more : {data, choice.is_object() ? choice : none}) {
     for (const char* name : {"data", "size", "test_split", "train", "test"}) {
       if (more.contains(name)) config[name] = more[name];
     }
@@ -633,7 +624,7 @@ void run_command_line(std::span<const CommandEntry> commands, int argc, const ch
   const CommandEntry* entry = take_command(commands, words);
   if (entry == nullptr) fail_no_command(commands, words);
   const std::unique_ptr<Command> command = entry->make();
-  command->name_ = entry->name;
+  command->name_ = entry->words;
   Flags flags{std::string(entry->words)};
   command->declare_all(flags);
   if (!wants_help) return run(*command, entry->words, flags, words);

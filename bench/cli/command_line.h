@@ -172,7 +172,7 @@ class Command {
   virtual void declare_outputs(Flags&) {}
   void declare_all(Flags& flags) { declare(flags), declare_outputs(flags); }
   virtual void run(const Flags& flags) = 0;
-  const std::string& name() const { return name_; }  // of its records
+  const std::string& name() const { return name_; }  // the words that users type; also of its records
 
  private:
   friend void run_command_line(std::span<const struct CommandEntry> commands, int argc, const char* const* argv);
@@ -181,7 +181,6 @@ class Command {
 
 struct CommandEntry {
   std::string_view words;  // that users type: one or two
-  std::string_view name;   // of its records, which keep it when the words change
   std::unique_ptr<Command> (*make)();
   std::string_view summary;
   std::string_view group = "";  // that begins with it in --help

@@ -101,12 +101,9 @@ class ImageModelCommand : public RecordingCommand {
       if (std::ranges::count(names, choice.name) == 0 && !std::filesystem::exists(choice.name, ignored)) {
         fail(ExitCode::io, "{}: is not there, and the model was trained on it; give --data", printable(choice.name));
       }
-    } else if (data_.name.empty()) {  // a file of an earlier version has the name alone
-      choice.name = model.data == "synthetic digits" ? "synthetic" : model.data;
-      if (std::ranges::count(dataset_names(), choice.name) == 0) {
-        fail(ExitCode::usage,
-             "--data: is missing; the model was trained on {}, and its file does not say where that is", model.data);
-      }
+    } else if (data_.name.empty()) {
+      fail(ExitCode::usage, "--data: is missing; the model was trained on {}, and its file does not say where that is",
+           model.data);
     }
     choice.scale = model.scale;
     cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);
@@ -117,11 +114,7 @@ class ImageModelCommand : public RecordingCommand {
   // What the user should know about samples that the model is tested on; empty: nothing.
   std::string doubt_about(const cli::TrainingData& data) const {
     const auto& origin = loaded_.description.origin;
-    if (!origin || data.contents.empty()) return "";
-    if (origin->contents.empty()) {  // a file of an earlier version
-      return data.is_split ? "the model's file does not say what its training held out, so it may have seen this test"
-                           : "";
-    }
+    if (!origin || origin->contents.empty() || data.contents.empty()) return "";
     if (origin->contents != data.contents) {
       const bool is_same_place = origin->source == data.choice.name;
       return fmt::format("the set {} the model's training: it had {}, and this is {}",

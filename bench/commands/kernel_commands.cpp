@@ -25,10 +25,9 @@ class KernelCommand : public RecordingCommand {
   bool list_ = false, dry_run_ = false;
 
   void declare(cli::Flags& flags) override {
-    const std::string bench = "bench " + name();
-    flags.examples({bench, fmt::format("{0} --type bf16 --batch 256 --json {1}.json --html {1}.html", bench, name()),
-                    bench + " --list"},
-                   "docs/command_line.md says what the columns mean.");
+    flags.examples(
+        {name(), name() + " --type bf16 --batch 256 --json kernels.json --html kernels.html", name() + " --list"},
+        "docs/command_line.md says what the columns mean.");
     flags.batch(batch_, 65536);
     flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
     flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
@@ -52,8 +51,8 @@ class KernelCommand : public RecordingCommand {
   std::vector<examples::TimedCase> cases() const {
     std::vector<examples::TimedCase> cases = examples::timed_cases(batch_);
     std::erase_if(cases, [this](const examples::TimedCase& each) {
-      const std::string command = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
-      return command != name();
+      const std::string kind = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
+      return "bench " + kind != name();
     });
     return cases;
   }

@@ -151,10 +151,10 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
   add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},
                   differences);
   add_differences(before, after, "data", {"name", "train", "test"}, differences);
-  add_differences(before, after, "config",
-                  {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph",
-                   "target", "target_accuracy"},
-                  differences);
+  add_differences(
+      before, after, "config",
+      {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph", "target"},
+      differences);
   return comparison;
 }
 

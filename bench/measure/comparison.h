@@ -59,8 +59,7 @@ report::Table learned_by(const Comparison& comparison);  // accuracy, loss, and 
 
 // "kernel gemm (blocked -> simple) takes 61 % of the difference: 12.1 and 31 ms a step; --kernel none -> gemm=simple":
 // what accounts for the most of the seconds by which a whole run, evaluation included, is longer or shorter, and which
-// of the settings behind it differ. Throws Error (usage) that names a record that is not of `train`, or predates
-// `parts`.
+// of the settings behind it differ. Throws Error (usage) that names a record that is not of `train`.
 std::string why(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name);
 
 }  // namespace hs::bench::measure

@@ -23,7 +23,7 @@ constexpr const char* of_kernels = "precision kernels tuning augment preprocess 
 
 // What a run consists of, beside the kernels of its steps: for people, and the settings that change it.
 const std::map<std::string, std::pair<const char*, const char*>> parts = {
-    {"amount", {"the amount of training", "epochs data.train validation patience max_minutes target target_accuracy"}},
+    {"amount", {"the amount of training", "epochs data.train validation patience max_minutes target"}},
     {"wait", {"waiting for data", "cache prefetch workers preprocess augment data.name"}},
     {"upload", {"the upload of batches", "pin preprocess cache"}},
     {"forward", {"forward", of_kernels}},
@@ -53,7 +53,7 @@ Side read_side(const Json& record, const std::string& name) {
   const Json &rows = report::objects(record, "rows"), &config = report::part(record, "config");
   if (report::text(record, "command") != "train" || rows.empty() || report::objects(rows[0], "runs").empty() ||
       report::part(rows[0], "parts").is_null()) {
-    fail(ExitCode::usage, "--why: {} does not say where time went; expected records of train, of this version", name);
+    fail(ExitCode::usage, "--why: {} does not say where time went; expected records of train", name);
   }
   Side side{record, rows[0]};
   std::vector<double> steps, epochs, evaluation;

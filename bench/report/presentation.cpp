@@ -131,7 +131,7 @@ std::vector<std::string> heads_of(const std::vector<Json>& rows) {
   return heads;
 }
 
-// The table of a record without its own tables, which predates them.
+// The table of a record without its own tables.
 Table list_table(const Json& record) {
   const std::vector<Json> rows = flat_rows(record);
   Table table = {heads_of(rows), {}};
@@ -233,7 +233,7 @@ std::vector<std::string> remarks(const Json& record) {
         "rows apart whose intervals of seconds overlap.");
     sentences.push_back("Made to save memory, to be judged by peak bytes and not by seconds: " + for_memory + ".");
   }
-  if (text(record, "command") == "peers") {
+  if (text(record, "command") == "bench peers") {
     sentences.emplace_back(
         "Each program warms up before it takes its time, compiling included. The ratio is of seconds, to halfstep's "
         "fastest row of the same precision: above 1 that engine is slower, below 1 halfstep is.");

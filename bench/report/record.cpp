@@ -29,7 +29,7 @@ const char* const shapes = R"({
     },
     "data": {"name!": "string", "synthetic": "boolean", "train": "number", "test": "number"},
     "config": {
-      "model": "string", "target": "string", "target_accuracy": "number", "price_per_hour": "number", "batch": "number",
+      "model": "string", "target": "string", "price_per_hour": "number", "batch": "number",
       "accumulate": "number", "learning_rate": "number", "warmup": "number", "schedule": "string",
       "precision": "string", "warmed_up": "boolean", "kernels": ["string"],
       "before": "string", "after": "string"
@@ -196,7 +196,7 @@ void check_record(const Json& record, const std::string& source) {
   const auto check_against = [&](const char* shape) { check(record, all[shape], true, source, path); };
   check_against("every");
   const std::string command = text(record, "command");
-  if (is_peer || command == "train" || command == "techniques" || command == "peers" || command == "report") {
+  if (is_peer || command == "train" || command == "techniques" || command == "bench peers" || command == "report") {
     check_against("timed");
   }
   if (!is_peer) check_against("ours");

@@ -28,7 +28,7 @@ std::string read_text(const std::filesystem::path& path);
 // Throws Error: io (the file cannot be read), bad_input (not a regular file, too large, not JSON, or check_record).
 Json read_record(const std::filesystem::path& path);
 
-// A member of an object, or null if it is missing: in an older record, or for a value that was not measured.
+// A member of an object, or null if it is missing: the value was not measured.
 const Json& member(const Json& object, const char* name);
 
 // The same for a member of a given type; one of another type is as good as missing.

@@ -50,8 +50,6 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"bench", "f16", "--scale", "3"}, "--scale 3: expected a power of two"},
       {{"bench", "relu", "--batch", "3"}, "bench: relu: unknown; expected bench and one of gemm, conv, ops"},
       {{"profile", "kernel"}, "kernel: unexpected word"},
-      {{"doctor", "--batch", "3"}, "doctor is now profile"},
-      {{"merge"}, "merge is now export --adapters DIR --safetensors FILE"},
       {{"train", "--learning-rate", "0.1"}, "--learning-rate: unknown flag; did you mean --lr?"},
       {{"train", "--batch-size=8"}, "--batch-size: unknown flag; did you mean --batch?"},
       {{"train", "--gpu"}, "--gpu: unknown flag; did you mean --device?"},

@@ -134,7 +134,7 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
   CHECK_FALSE(fs::exists(folders.begin()->substr(7)));
 
   const json record = json::parse(read_text(file));
-  CHECK(record["command"] == "peers");
+  CHECK(record["command"] == "bench peers");
   CHECK(record["absent"].empty());
   CHECK(record["data"]["train"] == 96);
   CHECK(record["data"]["synthetic"] == true);

@@ -117,9 +117,11 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   CHECK(other["config"]["batch"] == 16);
   CHECK(contains(run_bench_line("profile --steps 2 --recipe " + file).out, "mlp on synthetic digits, batch 16"));
   json record = json::parse(read_text(file));
-  record["data"].erase("choice");  // of an older program
-  std::ofstream(folder / "old.json") << record;
-  CHECK(weights(record_of("train --quiet --recipe " + (folder / "old.json").string())) == weights(record));
+  json of_elsewhere = record;
+  of_elsewhere["data"].erase("choice");  // as in the records of the repository
+  std::ofstream(folder / "elsewhere.json") << of_elsewhere;
+  const std::string elsewhere = "train --quiet --recipe " + (folder / "elsewhere.json").string();
+  CHECK(weights(record_of(elsewhere + " --data synthetic")) == weights(record));
   record["config"]["plugin"] = {"x.cpp"};
   std::ofstream(folder / "code.json") << record;
   record["config"].erase("plugin");
@@ -127,9 +129,11 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
   std::ofstream(folder / "start.json") << record;
   const std::string techniques = HALFSTEP_SOURCE_DIR "/bench/results/cpu/techniques.json";
   std::ofstream(folder / "broken.json") << R"({"schema": 1, "command": "train", "config": []})";
-  std::ofstream(folder / "wrong.json") << R"({"schema": 1, "command": "train", "config": {"epochs": {}}})";
-  std::ofstream(folder / "rate.json") << R"({"schema": 1, "command": "train", "config": {"learning_rate": "x"}})";
+  const std::string begun = R"({"schema": 1, "command": "train", "data": {"choice": {}}, "config": )";
+  std::ofstream(folder / "wrong.json") << begun << R"({"epochs": {}}})";
+  std::ofstream(folder / "rate.json") << begun << R"({"learning_rate": "x"}})";
   check_mistakes({
+      {elsewhere, 2, "elsewhere.json: does not say where its data were; give --data as well"},
       {"train --recipe " + (folder / "start.json").string(), 2,
        "start.json: its run began with the weights of a model"},
       {"train --recipe " + (folder / "code.json").string(), 2, "plugin: a recipe runs no code of its own"},

@@ -118,7 +118,7 @@ TEST_CASE("tables: text, Markdown and CSV have the same rows, and cells cannot b
 
 // A record of another command than train and techniques, with names that want to break what shows them.
 Json table_record() {
-  Json record = new_record("doctor", Device::cpu);
+  Json record = new_record("profile", Device::cpu);
   record["environment"]["cpu"] = "a <b> & \"c\" | d, 'e'";
   record["data"] = {{"name", "<i>|&\""}, {"synthetic", false}};
   record["rows"] = {{{"name", "a \"b\", c\nd"}, {"milliseconds", 1.5}, {"peak", {{"bytes", 3}, {"of", nullptr}}}},
@@ -212,11 +212,11 @@ TEST_CASE("a page of what is known so far: once a second, then as a whole or wit
   CHECK_FALSE(contains(hs::test::read_text(file), "after the last page"));
 }
 
-TEST_CASE("every committed record is shown in all ways, those too that were written before there were tables") {
-  const std::map<std::string, const char*> parts = {{"memory", "Peak bytes"},
-                                                    {"conv", "The ladder of each kernel"},
-                                                    {"loader", "Loading and computing"},
-                                                    {"scaler", "Gradients that are zero"}};
+TEST_CASE("every committed record is shown in all ways") {
+  const std::map<std::string, const char*> parts = {{"profile memory", "Peak bytes"},
+                                                    {"bench conv", "The ladder of each kernel"},
+                                                    {"bench loader", "Loading and computing"},
+                                                    {"bench f16", "Gradients that are zero"}};
   std::set<std::string> seen;
   for (const auto& entry : fs::recursive_directory_iterator(HALFSTEP_SOURCE_DIR "/bench/results")) {
     if (entry.path().extension() != ".json") continue;
@@ -376,7 +376,7 @@ TEST_CASE("a cell is no formula, no link, and no end of the README's tables") {
   CHECK(csv_cell(-2.5) == "-2.5");
   CHECK(csv_cell(Json::array({1, 2})) == "\"[1,2]\"");
   CHECK(csv_cell(Json{{"a", "b"}}) == "\"{\"\"a\"\":\"\"b\"\"}\"");
-  Json record = new_record("doctor", Device::cpu);
+  Json record = new_record("profile", Device::cpu);
   record["rows"] = {{{"=cmd", -1}, {"name", "@x"}}};
   CHECK(contains(csv(record), ",\"'=cmd\",name\r\n"));
   CHECK(contains(csv(record), ",-1,\"'@x\"\r\n"));

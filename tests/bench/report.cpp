@@ -219,7 +219,7 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
 }
 
 TEST_CASE("the roofline: a point for each kernel with arithmetic, and a roof of the two peaks") {
-  Json record = new_record("explain", Device::cpu);
+  Json record = new_record("profile kernels", Device::cpu);
   record["peaks"] = {{"flops_per_second", 1e11}, {"bytes_per_second", 1e10}};
   const auto call = [](const char* kernel, double flops) -> Json {
     return {{"kernel", kernel},  {"phase", "forward"}, {"variant", "v"}, {"shapes", {"(2)"}}, {"begin_ms", 0},
@@ -236,7 +236,7 @@ TEST_CASE("the roofline: a point for each kernel with arithmetic, and a roof of 
   CHECK(contains(page, "d=\"M0.000 100.000h0\""));
   CHECK_FALSE(contains(page, "<title>copy"));
   CHECK(contains(page, "only move bytes, 1 calls with 33.3 % of the time"));
-  record.erase("peaks");  // of an older program
+  record.erase("peaks");
   CHECK_FALSE(contains(drawn_record(record), "Roofline"));
 }
 
@@ -302,14 +302,14 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   text["environment"]["cpu"] = "another";
   for (Json& run : text["rows"][0]["runs"]) run["epochs"][1]["test_loss"] = 1.25;
   write("runs/b.json", second), write("runs/a.json", first), write("runs/deep/x.json", first);
-  write("runs/kernels.json", new_record("gemm", Device::cpu)), write("runs/none.json", Json::object());
+  write("runs/kernels.json", new_record("bench gemm", Device::cpu)), write("runs/none.json", Json::object());
   const std::string all = "report " + (folder / "runs").string() + " " + write("text.json", text) + " " +
                           write("techniques.json", good_record());
 
   const Ended ended = run_successfully(all + " --json " + (folder / "m.json").string());
   const Words passed_over = lines_of(ended.err);
   CHECK(passed_over.size() == 2);
-  CHECK(contains(passed_over[0], "kernels.json: is a record of gemm without timed rows"));
+  CHECK(contains(passed_over[0], "kernels.json: is a record of bench gemm without timed rows"));
   CHECK(contains(passed_over[1], "none.json: schema is null"));
   const Json record = read_record(folder / "m.json");
   const Table table = tables_of(record)[0];
@@ -356,7 +356,7 @@ TEST_CASE("several records are one table and one chart, with the settings that d
   CHECK_FALSE(contains(filtered.out, "runs/a"));
   const std::string kernels = (folder / "runs/kernels.json").string();
   check_mistakes({
-      {"report " + kernels + " " + kernels, 3, "kernels.json: is a record of gemm without timed rows"},
+      {"report " + kernels + " " + kernels, 3, "kernels.json: is a record of bench gemm without timed rows"},
       {"report " + (folder / "text.json").string() + " --filter X", 2, "--filter X: no run's name contains it"},
       {"report " + (folder / "text.json").string() + " " + (folder / "runs/none.json").string(), 3, "schema is null"},
       {"report " + (folder / "none").string() + " " + kernels, 4, "none: cannot be opened"},
