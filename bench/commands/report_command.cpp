@@ -1,4 +1,4 @@
-// halfstep-bench report: renders existing records as tables and charts, several side by side, or into the README.
+// halfstep-bench report: renders existing records as tables and charts, several side by side.
 #include "bench/commands/commands.h"
 #include "bench/report/merged.h"
 
@@ -40,27 +40,16 @@ void shorten(std::vector<report::NamedRecord>& records) {
 
 class ReportCommand : public RecordingCommand {
   std::vector<std::string> paths_;
-  std::string readme_, filter_;
+  std::string filter_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"report run.json --html run.html", "report run.json --md -",
                     "report before.json after.json runs/ --html runs.html   # all runs in one table and one chart",
                     "report runs/ --filter bf16"},
-                   "bench/results/README.md has the commands that make the tables of README.md and docs/results.md.");
+                   "docs/reports.md says how to read the charts.");
     flags.words("RECORD", paths_, 1, 1000,
                 "Records that --json wrote, and folders of them; the runs of several are shown side by side");
     flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");
-    flags.text(
-        "--readme", readme_, "FILE",
-        "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
-  }
-
-  void write_readme() const {
-    const std::vector<Json> records = mapped(paths_, report::read_record);
-    const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
-    OutputFile file(readme_);  // without a label: it is read, and written anew
-    file.write(page);
-    file.keep();
   }
 
   // What has no timed rows is an error where it was named, and passed over in a folder.
@@ -90,10 +79,6 @@ class ReportCommand : public RecordingCommand {
 
   void run(const cli::Flags& flags) override {
     outputs_.open();
-    if (flags.given("--readme")) {
-      if (outputs_.any()) fail(ExitCode::usage, "--readme: goes alone; leave --json, --csv, --md and --html out");
-      return write_readme();
-    }
     const bool is_one = paths_.size() == 1 && !is_folder(paths_[0]) && !flags.given("--filter");
     const Json record = is_one ? report::read_record(paths_[0]) : report::merged(read_all(), filter_);
     if (outputs_.any()) return outputs_.write(record);

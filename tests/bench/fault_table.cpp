@@ -95,8 +95,6 @@ TEST_CASE("3: records that are none (closely: tests/bench/record.cpp)") {
        [](const fs::path& folder) { fs::create_symlink("/dev/zero", folder / "r.json"); }},
       {"report r.json", 3, "r.json: 6442450944 bytes, above the limit of 33554432",
        [](const fs::path& folder) { make_sparse(folder / "r.json"); }},
-      {"report " + committed + " --readme README.md", 3, "README.md: 6442450944 bytes",
-       [](const fs::path& folder) { make_sparse(folder / "README.md"); }},
       {"report r.json", 3, "r.json: is not JSON, at byte 1 of 0", text("")},
       {"report r.json", 3, "r.json: is not JSON, at byte 1 of", text("PK\x03\x04")},
       {"report r.json", 3, "r.json: is not JSON, at byte 1 of", text(std::string(1 << 20, '\0'))},
@@ -116,13 +114,11 @@ TEST_CASE("3: records that are none (closely: tests/bench/record.cpp)") {
   wrong["rows"][0]["runs"][0]["epochs"][0]["seconds"] = "fast";
   for (const std::string line :
        {"report r.json", "report r.json --json out", "report r.json --html out", "report r.json --md out",
-        "report r.json --csv out", "report r.json --readme README.md", "compare r.json good.json",
-        "compare good.json r.json --json out"}) {
+        "report r.json --csv out", "compare r.json good.json", "compare good.json r.json --json out"}) {
     check_fault({line, 3, "r.json: rows[0].runs[0].epochs[0].seconds is \"fast\", expected number",
                  [&](const fs::path& folder) {
                    write_text(folder / "good.json", good);
                    write_text(folder / "r.json", wrong.dump());
-                   write_text(folder / "README.md", "<!-- results:begin -->\n<!-- results:end -->\n");
                  }});
   }
 }

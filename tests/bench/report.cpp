@@ -1,14 +1,10 @@
-// The reports: the README's tables, the HTML page with its warnings and checklists.
+// The reports: the HTML page with its warnings and checklists.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "bench/report/merged.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
-#include "engine/error.h"
-#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_records.h"
 
@@ -18,39 +14,6 @@ using namespace hs;
 using namespace hs::bench;
 using namespace hs::bench::report;
 using namespace hs::test;
-
-TEST_CASE("tables go between the markers of a page, each of which must be there once") {
-  const std::string page = "a\n<!-- results:begin -->\nold\n<!-- results:end -->\nb\n";
-  CHECK(with_tables(page, "new\n", "F") == "a\n<!-- results:begin -->\nnew\n<!-- results:end -->\nb\n");
-  CHECK(with_tables(with_tables(page, "x", "F"), "new\n", "F") == with_tables(page, "new\n", "F"));
-  for (const std::string broken : {"", "<!-- results:end -->\n<!-- results:begin -->\n", "<!-- results:begin -->\n"}) {
-    CHECK_THROWS_WITH_AS(with_tables(broken, "new", "F"), doctest::Contains("F: expected one line"), Error);
-  }
-  CHECK_THROWS_AS(with_tables(page + page, "new", "F"), Error);
-}
-
-TEST_CASE("the pages' tables of results are those that the commands in bench/results/README.md make") {
-  const std::string source = HALFSTEP_SOURCE_DIR, notes = hs::test::read_text(source + "/bench/results/README.md");
-  for (const std::string page : {"README.md", "docs/results.md"}) {
-    CAPTURE(page);
-    const TemporaryFolder folder;
-    std::filesystem::copy_file(source + "/" + page, folder / "page.md");
-    const size_t end = notes.find(" --readme ../../../" + page + "\n");
-    REQUIRE(end != std::string::npos);
-    const size_t begin = notes.rfind("    cd bench/results/cpu && halfstep-bench report ", end);
-    REQUIRE(begin != std::string::npos);
-    std::string command = notes.substr(begin, notes.find('\n', end) - begin);
-    const auto replace = [&](const std::string& from, const std::string& to) {
-      REQUIRE(contains(command, from));
-      command.replace(command.find(from), from.size(), to);
-    };
-    replace("halfstep-bench", fmt::format("'{}'", bench_program()));
-    replace("../../../" + page, (folder / "page.md").string());
-    std::ofstream(folder / "command") << "cd '" << source << "'\n" << command << "\n";
-    CHECK(std::system(fmt::format("bash '{}'", (folder / "command").string()).c_str()) == 0);
-    CHECK(hs::test::read_text(folder / "page.md") == hs::test::read_text(source + "/" + page));
-  }
-}
 
 // The names of the warnings of a drawn report.
 Words warnings(const std::string& page) {
