@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "kernels/optimizer/steps.h"
 #include "models/models.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
@@ -487,6 +488,30 @@ TEST_CASE("the real scripts compile, and say how to install what is missing") {
     CHECK(lines_of(ended.err).size() == 1);
     CHECK_MESSAGE(ended.err.starts_with(std::string(script) + ": "), ended.err);
     CHECK_MESSAGE(contains(ended.err, std::string("python3 -m pip install ") + package), ended.err);
+  }
+}
+
+TEST_CASE("the peers' schedule is halfstep's, step by step") {
+  if (!has_python3()) return;
+  using hs::ScheduleKind;
+  const ChildResult result = run_shell("cd '" HALFSTEP_SOURCE_DIR R"py(/bench/peers' && python3 -B -c "
+import json, peer
+print(json.dumps([[kind, warmup, total, [peer.schedule_factor(kind, warmup, total, step) for step in range(total + 3)]]
+                  for kind in peer.SCHEDULES
+                  for warmup, total in ((0, 1), (0, 2), (0, 10), (7, 100), (5, 5), (100, 2455))]))")py");
+  REQUIRE(result.status == 0);
+  for (const json& row : json::parse(result.output)) {
+    CAPTURE(row[0]);
+    CAPTURE(row[2]);
+    const auto warmup = row[1].get<int32_t>();
+    const ScheduleKind kind = hs::parse_schedule(row[0].get<std::string>());
+    if (warmup > 0 && kind == ScheduleKind::one_cycle) continue;  // it has its own
+    for (size_t step = 0; step < row[3].size(); ++step) {
+      const double ours = hs::schedule_factor(
+          {.kind = kind, .warmup_steps = warmup, .total_steps = row[2].get<int32_t>()}, static_cast<int>(step));
+      CAPTURE(step);
+      CHECK(std::abs(row[3][step].get<double>() - ours) < 1e-6);
+    }
   }
 }
 

@@ -14,17 +14,12 @@
 #include <sstream>
 #include <utility>
 
-#include "source_dir.h"
-
 namespace hs::test {
 namespace {
 
-// `experiment` is bench/experiment.
 Words command(const Words& words) {
-  const bool is_script = !words.empty() && words[0] == "experiment";
   Words all = {HALFSTEP_BENCH_PROGRAM};
-  if (is_script) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/experiment"};
-  all.insert(all.end(), words.begin() + (is_script ? 1 : 0), words.end());
+  all.insert(all.end(), words.begin(), words.end());
   return all;
 }
 
