@@ -1,5 +1,5 @@
 // What a graph node, a dependent launch, a grid barrier and memory cost on this device: as one JSON object, medians of
-// 20. They decide what a faster step would gain, and replace the estimates of docs/techniques/gpu_kernels.md. It knows
+// 20. They decide what a faster step would gain, and replace the estimates of docs/chapters/11_gpu_kernels.md. It knows
 // nothing of the engine: its own kernels, launched as plainly as they can be. The arguments `write` and `race` make
 // mistakes on purpose, one of each kind that compute-sanitizer must report (bench/gpu_check).
 #include <cooperative_groups.h>

@@ -24,7 +24,7 @@ class CompareCommand : public RecordingCommand {
     flags.examples({"compare before.json after.json", "compare before.json after.json --fail-if-slower 3%",
                     "compare --run \"--batch 64\" --run \"--batch 256 --lr 2e-3\" --challenge 1.5 --why",
                     "compare before.json after.json --md -"},
-                   "docs/benchmarks.md says which differences count.");
+                   "docs/chapters/12_benchmarks.md says which differences count.");
     flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
     flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
     flags.repeat(repeat_);

@@ -74,7 +74,7 @@ class DoctorCommand : public RecordingCommand {
         {"profile", "profile --batch 1", "profile --data mnist_png --prefetch 0 --cache none"},
         "`profile kernels` and `profile memory` look closer.\n"
         "Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.\n"
-        "docs/chapters/finding_the_bottleneck.md says how the verdicts come about.");
+        "docs/chapters/15_finding_the_bottleneck.md says how the verdicts come about.");
     settings_.declare(flags);
     flags.train(train_);
     flags.integer("--steps", steps_, 1, 1000000, "Steps to time");

@@ -184,7 +184,7 @@ class ExplainCommand : public RecordingCommand {
     flags.examples({"profile kernels --model mnist_cnn_large --precision bf16",
                     "profile kernels --checkpoint all --kernel conv2d_forward=im2col",
                     "profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg"},
-                   "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
+                   "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags);
     flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
   }

@@ -96,7 +96,7 @@ class ImproveCommand : public RecordingCommand {
   void declare(cli::Flags& flags) override {
     flags.examples({"improve --target accuracy=0.98 --out recipe.json    # then: train --recipe recipe.json",
                     "improve --run \"--model mlp --batch 8 --validation 0.1\" --target loss=0.2 --minutes 5"},
-                   "docs/recipes.md says what it tries, and in which order.");
+                   "docs/chapters/09_recipes.md says what it tries, and in which order.");
     flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults");
     flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
     flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost");

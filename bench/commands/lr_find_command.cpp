@@ -57,7 +57,7 @@ class LrFindCommand : public RecordingCommand {
 
   void declare(cli::Flags& flags) override {
     flags.examples({"tune lr", "tune lr --model mlp --optimizer nesterov --to 30 --html lr.html"},
-                   "docs/recipes.md says how to read the curve.");
+                   "docs/chapters/09_recipes.md says how to read the curve.");
     settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
     settings_.declare(flags, {.rate = false});
     flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");

@@ -232,7 +232,7 @@ class MemoryCommand : public RecordingCommand {
     flags.examples({"profile memory", "profile memory --model char_gpt --blocks auto --data tinyshakespeare",
                     "profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html",
                     "profile memory --dry-run"},
-                   "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
+                   "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.step = false});
     flags.batch(settings_.experiment.batch, largest_batch_looked_at);
     const auto read_budget = [this](const std::string& bytes) {

@@ -1,5 +1,5 @@
 // halfstep-bench bench peers: other engines (peers) beside this one, on the same training, each run a process of its
-// own, in turns. Writes the samples that all train on, and the record: its rows are those of docs/benchmarks.md.
+// own, in turns. Writes the samples that all train on, and the record: its rows are those of chapter 12.
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -200,7 +200,7 @@ class PeersCommand : public RecordingCommand {
                     "bench peers --python venv/bin/python --model char_gpt --data tinyshakespeare"},
                    "What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a\n"
                    "batch of 128; char_gpt takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.\n"
-                   "docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.");
+                   "docs/chapters/12_benchmarks.md says what is measured, bench/peers/README.md how to install.");
     const auto name_of = [](const PeerModel& model) { return std::string(model.name); };
     flags.choice("--model", model_, mapped(peer_models, name_of), "Model");
     flags.data(data_);

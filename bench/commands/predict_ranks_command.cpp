@@ -33,7 +33,7 @@ class PredictRanksCommand : public RecordingCommand {
   void declare(cli::Flags& flags) override {
     flags.examples({"scaling ranks --threads 1 --html ranks.html    # by mpirun -n 2 --bind-to none",
                     "scaling ranks --alpha 1e-3 --beta 8e-9         # a network of 1 ms and 1 Gbit/s"},
-                   "docs/techniques/data_parallel.md says what the model leaves out.");
+                   "docs/chapters/14_data_parallel.md says what the model leaves out.");
     what_.batch = 16;
     what_.accumulate = 64;
     flags.model(what_.model);

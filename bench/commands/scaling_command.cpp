@@ -76,7 +76,7 @@ class ScalingCommand : public RecordingCommand {
   void declare(cli::Flags& flags) override {
     flags.examples(
         {"scaling", "scaling --model mlp --precision bf16 --json scaling.json", "scaling --largest 512 --rounds 3"},
-        "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
+        "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.data = false});
     flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many");
     flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size");

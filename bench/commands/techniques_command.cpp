@@ -61,7 +61,7 @@ class TechniquesCommand : public RecordingCommand {
   void declare(cli::Flags& flags) override {
     flags.examples({"techniques --full --json techniques.json --html techniques.html",
                     "techniques --target accuracy=0.95 --price-per-hour 2.10", "techniques --dry-run"},
-                   "docs/benchmarks.md says what is measured and how.");
+                   "docs/chapters/12_benchmarks.md says what is measured and how.");
     settings_.declare(flags, {.step = false});
     flags.train(size_.train);
     flags.test(size_.test);

@@ -63,7 +63,7 @@ class TrainCommand : public RecordingCommand {
 If a rank hangs, one that waits for it ends with code 9 and names it. mpirun then stops all ranks, and returns the code
 of the one that ended first, or 137 if it was killed.
 
-docs/benchmarks.md says what is measured and how.)");
+docs/chapters/12_benchmarks.md says what is measured and how.)");
     settings_.declare(flags);
     flags.train(train_);
     flags.test(test_);

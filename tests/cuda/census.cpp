@@ -209,7 +209,7 @@ TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.l
     for (const char* name : {"mlp", "mnist_cnn", "mnist_cnn_large", "deep_cnn"}) {
       for (const int64_t batch : {64, 2048}) {
         text += census(name, precision, batch);
-        // What fusing saves: docs/techniques/gpu_kernels.md.
+        // What fusing saves: docs/chapters/11_gpu_kernels.md.
         const bool compare = precision == Precision::f16 && std::string_view(name).starts_with("mnist_cnn");
         if (compare) text += census(name, precision, batch, false);
       }

@@ -1,4 +1,4 @@
-// Exercise 1, of docs/chapters/autograd.md: a differentiable op of your own. Edit exercise.cpp beside this file, a
+// Exercise 1, of docs/chapters/02_autograd.md: a differentiable op of your own. Edit exercise.cpp beside this file, a
 // plug-in, then run tests/exercise 01: the judge (docs/judge.md) runs the rows that rows.h has.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Exercise 2, of docs/chapters/determinism.md: a sum on several threads. Edit exercise.cpp beside this file, then run
-// tests/exercise 02.
+// Exercise 2, of docs/chapters/10_determinism.md: a sum on several threads. Edit exercise.cpp beside this file, then
+// run tests/exercise 02.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Exercise 4, of docs/chapters/tensors_and_memory.md: where tensors of a step go, if all of them share one block. Edit
-// exercise.cpp beside this file, then run tests/exercise 04.
+// Exercise 4, of docs/chapters/01_tensors_and_memory.md: where tensors of a step go, if all of them share one block.
+// Edit exercise.cpp beside this file, then run tests/exercise 04.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Exercise 5, of docs/techniques/mixed_precision.md: the end of a step with loss scaling. Edit exercise.cpp beside this
-// file, then run tests/exercise 05.
+// Exercise 5, of docs/chapters/06_mixed_precision.md: the end of a step with loss scaling. Edit exercise.cpp beside
+// this file, then run tests/exercise 05.
 #pragma once
 
 #include <vector>

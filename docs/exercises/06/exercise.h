@@ -1,4 +1,4 @@
-// Exercise 6, of docs/techniques/gradient_accumulation.md: the gradient of a batch from micro-batches of different
+// Exercise 6, of docs/chapters/07_gradient_accumulation.md: the gradient of a batch from micro-batches of different
 // sizes. Edit exercise.cpp beside this file, then run tests/exercise 06.
 #pragma once
 

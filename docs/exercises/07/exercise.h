@@ -1,4 +1,4 @@
-// Exercise 7, of docs/techniques/data_pipeline.md: two slots between a thread that loads and one that trains. Edit
+// Exercise 7, of docs/chapters/05_data_pipeline.md: two slots between a thread that loads and one that trains. Edit
 // exercise.cpp beside this file, then run tests/exercise 07.
 #pragma once
 

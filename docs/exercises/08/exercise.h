@@ -1,5 +1,5 @@
-// Exercise 8, of docs/techniques/mixed_precision.md: the gradient where it is born. Edit exercise.cpp beside this file,
-// then run tests/exercise 08.
+// Exercise 8, of docs/chapters/06_mixed_precision.md: the gradient where it is born. Edit exercise.cpp beside this
+// file, then run tests/exercise 08.
 #pragma once
 
 #include <cstdint>

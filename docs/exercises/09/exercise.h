@@ -1,4 +1,4 @@
-// Exercise 9, of docs/techniques/activation_checkpointing.md: the backward pass of a chain of stages that keeps few
+// Exercise 9, of docs/chapters/08_activation_checkpointing.md: the backward pass of a chain of stages that keeps few
 // activations and computes the others again. Edit exercise.cpp beside this file, then run tests/exercise 09.
 #pragma once
 

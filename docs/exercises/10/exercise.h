@@ -1,4 +1,4 @@
-// Exercise 10, of docs/techniques/mixed_precision.md: a training in f16, with all that makes it one: rounding, master
+// Exercise 10, of docs/chapters/06_mixed_precision.md: a training in f16, with all that makes it one: rounding, master
 // weights, a scaled loss. Edit exercise.cpp beside this file, then run tests/exercise 10.
 #pragma once
 

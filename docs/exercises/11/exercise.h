@@ -1,4 +1,4 @@
-// Exercise 11, of docs/techniques/gradient_accumulation.md: the gradient of a step whose micro-batches differ in size,
+// Exercise 11, of docs/chapters/07_gradient_accumulation.md: the gradient of a step whose micro-batches differ in size,
 // whose samples have weights, and whose end is not known in advance. Edit exercise.cpp beside this file, then run
 // tests/exercise 11.
 #pragma once

@@ -1,4 +1,4 @@
-// Exercise 13, of docs/techniques/data_parallel.md: two all-reduces after which all ranks have the same bits. Edit
+// Exercise 13, of docs/chapters/14_data_parallel.md: two all-reduces after which all ranks have the same bits. Edit
 // exercise.cpp beside this file, then run tests/exercise 13.
 #pragma once
 

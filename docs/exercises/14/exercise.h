@@ -1,4 +1,4 @@
-// Exercise 14, of docs/techniques/data_parallel.md: gradients leave in buckets while backward still computes others.
+// Exercise 14, of docs/chapters/14_data_parallel.md: gradients leave in buckets while backward still computes others.
 // Edit exercise.cpp beside this file, then run tests/exercise 14.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Exercise 15, of docs/techniques/cpu_kernels.md: a convolution as a matrix product, by im2col, and the transpose of
+// Exercise 15, of docs/chapters/04_cpu_kernels.md: a convolution as a matrix product, by im2col, and the transpose of
 // im2col, which its backward needs. Edit exercise.cpp beside this file, then run tests/exercise 15.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Exercise 17, of docs/techniques/data_pipeline.md: a bounded queue that several workers fill in any order and one
+// Exercise 17, of docs/chapters/05_data_pipeline.md: a bounded queue that several workers fill in any order and one
 // thread empties in order. Edit exercise.cpp beside this file, then run tests/exercise 17.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Exercise 20, of docs/techniques/activation_checkpointing.md: which activations to keep under a budget, so that
+// Exercise 20, of docs/chapters/08_activation_checkpointing.md: which activations to keep under a budget, so that
 // computing the others again takes the least time. Edit exercise.cpp beside this file, then run tests/exercise 20.
 #pragma once
 

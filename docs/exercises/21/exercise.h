@@ -1,5 +1,5 @@
-// Exercise 21, of docs/techniques/checkpoint_and_resume.md: a run that was interrupted and resumed has the same bits as
-// one that was not. Edit exercise.cpp beside this file, then run tests/exercise 21.
+// Exercise 21, of docs/chapters/13_checkpoint_and_resume.md: a run that was interrupted and resumed has the same bits
+// as one that was not. Edit exercise.cpp beside this file, then run tests/exercise 21.
 #pragma once
 
 #include <cstdint>
