@@ -45,7 +45,7 @@ constexpr hs::bench::cli::CommandEntry commands[] = {
     {"bench loader", make_loader_command, "Measure loading: formats, caches, workers, depth, overlap"},
     {"bench f16", make_scaler_command, "Train in f16 with and without loss scaling and report the gradients"},
     {"bench peers", make_peers_command, "Measure other engines beside this one: use ./bench/run bench peers"},
-    {"report", make_report_command, "Render a record again: table, Markdown, CSV, HTML, README", "Show records again"},
+    {"report", make_report_command, "Render a record again: table, Markdown, CSV, HTML", "Show records again"},
     {"compare", make_compare_command, "Compare two records, with a test of whether one is slower"},
     {"data convert", make_convert_command, "Write a data set in another format", "Data, and this machine"},
     {"info", make_info_command, "Show the build, the machine and the kernels"},
