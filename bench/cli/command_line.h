@@ -74,7 +74,6 @@ class Flags : NonCopyable {
   // has that of `options`.
   Flags& loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object = "");
   Flags& dry_run(bool& value);
-  Flags& list(bool& value);
   Flags& quiet(bool& value);
   // --recipe FILE: a JSON object whose members are flags of this command, by their names without dashes, except those
   // that name something to write; or a record of train, whose settings count where this command has their flags. What

@@ -181,8 +181,6 @@ Flags& Flags::dry_run(bool& value) {
   return on_off("--dry-run", value, "Try a little of it, print the plan with minutes and memory, and end");
 }
 
-Flags& Flags::list(bool& value) { return on_off("--list", value, "Name what there is to measure, and end"); }
-
 Flags& Flags::quiet(bool& value) { return on_off("--quiet", value, "No progress"); }
 
 }  // namespace hs::bench::cli

@@ -5,11 +5,8 @@
 // its range, cold_seconds, rounds, and the rates with their fractions of the peaks.
 //
 // halfstep-bench kernel build: compiles a kernel outside of the tree into a plug-in, for --plugin.
-#include <fmt/ranges.h>
-
 #include "bench/cli/plugins.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/forecast.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/row.h"
 #include "kernels/examples/op_table.h"
@@ -22,12 +19,10 @@ class KernelCommand : public RecordingCommand {
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
   std::vector<std::string> plugins_;
-  bool list_ = false, dry_run_ = false;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(
-        {name(), name() + " --type bf16 --batch 256 --json kernels.json --html kernels.html", name() + " --list"},
-        "docs/command_line.md says what the columns mean.");
+    flags.examples({name(), name() + " --type bf16 --batch 256 --json kernels.json --html kernels.html"},
+                   "docs/command_line.md says what the columns mean.");
     flags.batch(batch_, 65536);
     flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
     flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
@@ -35,8 +30,6 @@ class KernelCommand : public RecordingCommand {
     flags.threads(threads_).unrecorded();
     flags.device(device_).unrecorded();
     flags.plugins(plugins_);
-    flags.list(list_);
-    flags.dry_run(dry_run_);
   }
 
   std::vector<DType> types() const {
@@ -57,31 +50,10 @@ class KernelCommand : public RecordingCommand {
     return cases;
   }
 
-  // Or the list.
-  void print_plan(Device device) const {
-    report::Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
-    double elements = 0;
-    for (const examples::TimedCase& kernel : cases()) {
-      for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
-        table.lines.push_back({call.slot, call.what, fmt::format("{}", fmt::join(call.variants, ", "))});
-        elements = std::max(elements, call.elements);
-      }
-    }
-    if (list_) return cli::write_stdout(to_text(table));
-    const double largest = elements * (sizeof(double) + sizeof(float));  // the reference's tensors and the timed ones
-    const size_t kernels = table.lines.size(), count = kernels * types().size();
-    cli::write_stdout(fmt::format(
-        "{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
-        "about {}, and verifying; {} MiB for the largest tensors\n",
-        name(), kernels, types().size(), hs::name(device), rounds_, seconds_,
-        measure::minutes_text(static_cast<double>(count) * seconds_), report::mebibytes(static_cast<size_t>(largest))));
-  }
-
   void run(const cli::Flags& flags) override {
     outputs_.open();
     cli::load_plugins(plugins_);
     const Device device = cli::resolve_device(device_);
-    if (list_ || dry_run_) return print_plan(device);
     cli::use_threads(threads_);
     const measure::Peaks peaks = measure::measure_peaks(device);
     std::vector<measure::CaseTiming> timings;

@@ -10,14 +10,11 @@
 //   overlap    of a throttled source: load_ms (per batch, alone), compute_ms, workers, prefetch, step_ms; the sum of
 //              load_ms and compute_ms, and the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <map>
 #include <thread>
 
 #include "bench/commands/commands.h"
-#include "bench/measure/forecast.h"
 #include "bench/measure/loader_search.h"
 #include "bench/measure/observers/profiler.h"
 #include "bench/measure/work_folder.h"
@@ -189,7 +186,7 @@ class LoaderCommand : public RecordingCommand {
   cli::DataChoice data_;
   LoaderOptions options_ = {.batch = 64};  // and seed and device, of all loaders
   int64_t samples_ = 20000, compute_ = 4000;
-  bool list_ = false, dry_run_ = false, quiet_ = false;
+  bool quiet_ = false;
 
   void declare(cli::Flags& flags) override {
     std::vector<std::string> names = {"all"};
@@ -204,8 +201,6 @@ class LoaderCommand : public RecordingCommand {
     flags.seed(options_.seed);
     flags.device(device_);
     flags.choice("--format", format_, names, "One format beside memory, or all");
-    flags.list(list_);
-    flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
 
@@ -224,19 +219,6 @@ class LoaderCommand : public RecordingCommand {
   std::string headline(const SampleInfo& info) const {
     return fmt::format("{}: {} samples of {} bytes, batch {}, device {}", info.name, info.count, info.image_bytes(),
                        options_.batch, hs::name(options_.device));
-  }
-
-  void print_list() const {
-    const auto caches = mapped(loader_caches, [](CacheMode cache) { return cli::name(cache); });
-    const auto settings = mapped(loader_settings, [](const LoaderSetting& setting) {
-      return fmt::format("{} and {}", setting.workers, setting.prefetch);
-    });
-    report::Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
-    table.lines = mapped(measured_formats(), [&](const std::string& format) {
-      return std::vector{format, fmt::format("{}", fmt::join(caches, ", ")),
-                         fmt::format("{}", fmt::join(settings, ", "))};
-    });
-    cli::write_stdout(to_text(table));
   }
 
   LoaderOptions with(const LoaderSetting& setting, CacheMode cache) const {
@@ -359,48 +341,11 @@ class LoaderCommand : public RecordingCommand {
     return timelines;
   }
 
-  // Seconds that all of a format take for `count` samples: writes and reads it with those of `some`, and assumes the
-  // same time per sample for the others.
-  double forecast(const std::string& format, const SampleSource& some, int64_t count, const fs::path& folder) const {
-    const auto whole = static_cast<double>(count), tried = static_cast<double>(some.info().count);
-    Clock::time_point start = Clock::now();
-    write(format, some, folder);
-    const double writing = seconds_since(start) / tried * whole;
-    const Opened opened(format, some, folder);
-    std::vector<uint8_t> image(static_cast<size_t>(some.info().image_bytes()));
-    start = Clock::now();
-    for (int64_t i = 0; i < some.info().count; ++i) opened.source.read(i, image.data());
-    const double pass = seconds_since(start) / tried * whole;
-    const double steps =
-        std::min(std::ceil(whole / static_cast<double>(options_.batch)), static_cast<double>(steps_with_work));
-    const double work = steps * in_seconds(microseconds(compute_));
-    const double rows = std::size(loader_settings) * (static_cast<double>(std::size(loader_caches)) * (pass + work) +
-                                                      std::max(pass, measured_seconds) + 2 * measured_seconds);
-    return writing + (1 + warm_passes) * pass + rows;
-  }
-
-  void print_plan(const SampleSource& data) const {
-    const SampleInfo& info = data.info();
-    const MemorySource some = load_samples(data, 256);
-    const measure::WorkFolder work;
-    measure::DryRun plan({"format", "seconds"});
-    const std::vector<std::string> measured = measured_formats();
-    for (const std::string& format : measured) {
-      const double seconds = forecast(format, some, info.count, work.path() / format);
-      plan.add({format, fmt::format("{:.1f}", seconds)}, seconds);
-    }
-    plan.print(headline(info), info.name, fmt::format("{} formats", measured.size()),
-               fmt::format("; the set takes {} MiB, a cache as much again",
-                           report::mebibytes(static_cast<size_t>(info.count * info.image_bytes()))));
-  }
-
   void run(const cli::Flags& flags) override {
-    if (list_) return print_list();
     options_.device = cli::resolve_device(device_);
     outputs_.open();
     const cli::TrainingData all = cli::open_training_data(data_, {samples_, !flags.given("--samples")}, {1, true});
     const MemorySource data = load_samples(*all.train);
-    if (dry_run_) return print_plan(data);
     const SampleInfo& info = data.info();
     const measure::WorkFolder work;
 

@@ -12,7 +12,6 @@
 #include <cmath>
 
 #include "bench/commands/commands.h"
-#include "bench/measure/forecast.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_flags.h"
@@ -225,13 +224,12 @@ class MemoryCommand : public RecordingCommand {
   measure::StepFlags settings_;
   std::string budget_ = "256M";
   int64_t steps_ = 3;
-  bool curve_ = false, dry_run_ = false, quiet_ = false;
+  bool curve_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"profile memory", "profile memory --model char_gpt --blocks auto --data tinyshakespeare",
-                    "profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html",
-                    "profile memory --dry-run"},
+                    "profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html"},
                    "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.step = false});
     flags.batch(settings_.experiment.batch, largest_batch_looked_at);
@@ -246,7 +244,6 @@ class MemoryCommand : public RecordingCommand {
         .record("budget_bytes", [this] { return budget_bytes_; });
     flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
     flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
-    flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
 
@@ -322,39 +319,12 @@ class MemoryCommand : public RecordingCommand {
                        hs::name(settings_.experiment.device), threads());
   }
 
-  // Peaks are the planner's, from one step of each type, whose time gives the minutes. The search for the largest batch
-  // costs a few steps, each with about as many samples as fit the budget.
-  void print_plan(const cli::TrainingData& data) const {
-    constexpr double steps_of_search = 3;
-    measure::DryRun plan({"type", "checkpoint", "step ms", "peak MiB"}, 2);
-    int64_t rows = 0;
-    for (const Precision precision : precisions) {
-      for (const char* checkpoint : checkpoints) {
-        const MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
-        const auto peak = static_cast<double>(step.plan().predicted.peak);
-        double steps =
-            steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
-                                       static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
-        for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
-        // The curve's time is divided over the rows off, all and auto.
-        if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
-        plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
-                  report::mebibytes(static_cast<size_t>(step.plan().predicted.peak))},
-                 steps * step.milliseconds / 1e3);
-        rows += std::ssize(accumulations);
-      }
-    }
-    plan.print(headline(data), data.train->info().name, fmt::format("{} rows, {} timed steps of each", rows, steps_));
-  }
-
   void run(const cli::Flags& flags) override {
     settings_.use(flags);
     outputs_.open();
     constexpr int64_t samples = 512;  // memory does not depend on their contents
     const cli::TrainingData data =
         cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
-    if (dry_run_) return print_plan(data);
-
     const int64_t batch = settings_.experiment.batch;
     const Json cost = accumulation_cost(step_case(Precision::f32, 1), *data.train, steps_);
     const std::vector<MemoryRow> measured = measure_rows(*data.train);

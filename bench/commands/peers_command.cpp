@@ -41,7 +41,6 @@ struct PeerRow {
   const char* engine;  // halfstep, halfstep_mpi (several ranks), or that of a script
   const char* precision;
   std::string flags;
-  const char* idea;
 
   Words words() const {
     std::istringstream in(flags);
@@ -51,46 +50,40 @@ struct PeerRow {
   bool has(std::string_view flag) const { return flags.find(flag) != std::string::npos; }
 };
 const PeerRow all_rows[] = {
-    {"cpu", "halfstep f32", "halfstep", "f32", "", "`train` of this program"},
-    {"cpu", "halfstep bf16", "halfstep", "bf16", "", "the same, products and convolutions in bf16"},
-    {"cpu", "torch f32", "torch", "f32", "", "PyTorch as it comes, all data in memory"},
-    {"cpu", "torch f32 NHWC", "torch", "f32", "--channels-last", "the same, convolutions in NHWC"},
-    {"cpu", "torch f32 compiled", "torch", "f32", "--channels-last --mode compile",
-     "and forward, loss and backward by torch.compile"},
-    {"cpu", "torch f32 DataLoader", "torch", "f32", "--channels-last --loading dataloader",
-     "not compiled, batches by a DataLoader with two processes"},
-    {"cpu", "torch bf16 NHWC", "torch", "bf16", "--channels-last", "autocast to bf16"},
-    {"cpu", "jax f32", "jax", "f32", "", "the whole step compiled by XLA, all data in memory"},
-    {"cpu", "jax bf16", "jax", "bf16", "", "the same, products and convolutions in bf16"},
-    {"cuda", "halfstep f32", "halfstep", "f32", "", "`train` of this program, the step as a CUDA graph"},
-    {"cuda", "halfstep tf32", "halfstep", "tf32", "", "f32 on tensor cores"},
-    {"cuda", "halfstep bf16", "halfstep", "bf16", "", "products and convolutions in bf16"},
-    {"cuda", "torch f32", "torch", "f32", "", "PyTorch as it comes, all data on the device"},
-    {"cuda", "torch tf32 NHWC", "torch", "tf32", "--channels-last", "f32 on tensor cores, convolutions in NHWC"},
-    {"cuda", "torch bf16 NHWC", "torch", "bf16", "--channels-last", "autocast to bf16"},
-    {"cuda", "torch bf16 compiled", "torch", "bf16", "--channels-last --mode compile",
-     "and forward, loss and backward by torch.compile"},
-    {"cuda", "torch f32 graph", "torch", "f32", "--mode graph", "the whole step as a CUDA graph"},
-    {"cuda", "torch bf16 graph", "torch", "bf16", "--channels-last --mode graph", "the same in bf16, NHWC"},
-    {"cuda", "torch bf16 DataLoader", "torch", "bf16", "--channels-last --loading dataloader",
-     "batches by a DataLoader with two processes"},
-    {"cuda", "jax f32", "jax", "f32", "", "the whole step compiled by XLA, all data on the device"},
-    {"cuda", "jax tf32", "jax", "tf32", "", "f32 on tensor cores"},
-    {"cuda", "jax bf16", "jax", "bf16", "", "products and convolutions in bf16"},
-    {"ranks", "halfstep f32", "halfstep", "f32", "", "`train` of this program, one process with all threads"},
-    {"ranks", "halfstep f32 ranks", "halfstep_mpi", "f32", "", "mpirun of it: a share of each batch on every rank"},
-    {"ranks", "torch DDP f32", "torch", "f32", "", "DistributedDataParallel over gloo, bucket_cap_mb 25, its default"},
-    {"ranks", "torch DDP f32 NHWC", "torch", "f32", "--channels-last", "the same, convolutions in NHWC"},
-    {"ranks", "torch DDP f32 small", "torch", "f32", "--bucket-cap-mb 0.25", "with bucket_cap_mb 0.25"},
+    {"cpu", "halfstep f32", "halfstep", "f32", ""},
+    {"cpu", "halfstep bf16", "halfstep", "bf16", ""},
+    {"cpu", "torch f32", "torch", "f32", ""},
+    {"cpu", "torch f32 NHWC", "torch", "f32", "--channels-last"},
+    {"cpu", "torch f32 compiled", "torch", "f32", "--channels-last --mode compile"},
+    {"cpu", "torch f32 DataLoader", "torch", "f32", "--channels-last --loading dataloader"},
+    {"cpu", "torch bf16 NHWC", "torch", "bf16", "--channels-last"},
+    {"cpu", "jax f32", "jax", "f32", ""},
+    {"cpu", "jax bf16", "jax", "bf16", ""},
+    {"cuda", "halfstep f32", "halfstep", "f32", ""},
+    {"cuda", "halfstep tf32", "halfstep", "tf32", ""},
+    {"cuda", "halfstep bf16", "halfstep", "bf16", ""},
+    {"cuda", "torch f32", "torch", "f32", ""},
+    {"cuda", "torch tf32 NHWC", "torch", "tf32", "--channels-last"},
+    {"cuda", "torch bf16 NHWC", "torch", "bf16", "--channels-last"},
+    {"cuda", "torch bf16 compiled", "torch", "bf16", "--channels-last --mode compile"},
+    {"cuda", "torch f32 graph", "torch", "f32", "--mode graph"},
+    {"cuda", "torch bf16 graph", "torch", "bf16", "--channels-last --mode graph"},
+    {"cuda", "torch bf16 DataLoader", "torch", "bf16", "--channels-last --loading dataloader"},
+    {"cuda", "jax f32", "jax", "f32", ""},
+    {"cuda", "jax tf32", "jax", "tf32", ""},
+    {"cuda", "jax bf16", "jax", "bf16", ""},
+    {"ranks", "halfstep f32", "halfstep", "f32", ""},
+    {"ranks", "halfstep f32 ranks", "halfstep_mpi", "f32", ""},
+    {"ranks", "torch DDP f32", "torch", "f32", ""},
+    {"ranks", "torch DDP f32 NHWC", "torch", "f32", "--channels-last"},
+    {"ranks", "torch DDP f32 small", "torch", "f32", "--bucket-cap-mb 0.25"},
     // A text has no channels, so that its rows are those of all models and these.
-    {"text on cpu", "torch f32 compiled", "torch", "f32", "--mode compile",
-     "forward, loss and backward by torch.compile"},
-    {"text on cpu", "torch bf16", "torch", "bf16", "", "autocast to bf16, not compiled"},
-    {"text on cuda", "torch tf32", "torch", "tf32", "", "f32 on tensor cores"},
-    {"text on cuda", "torch bf16", "torch", "bf16", "", "autocast to bf16"},
-    {"text on cuda", "torch bf16 compiled", "torch", "bf16", "--mode compile",
-     "and forward, loss and backward by torch.compile"},
-    {"text on cuda", "torch bf16 graph", "torch", "bf16", "--mode graph", "the whole step as a CUDA graph"},
+    {"text on cpu", "torch f32 compiled", "torch", "f32", "--mode compile"},
+    {"text on cpu", "torch bf16", "torch", "bf16", ""},
+    {"text on cuda", "torch tf32", "torch", "tf32", ""},
+    {"text on cuda", "torch bf16", "torch", "bf16", ""},
+    {"text on cuda", "torch bf16 compiled", "torch", "bf16", "--mode compile"},
+    {"text on cuda", "torch bf16 graph", "torch", "bf16", "--mode graph"},
 };
 
 struct Engine {
@@ -188,14 +181,14 @@ class PeersCommand : public RecordingCommand {
   uint64_t seed_ = 1;
   float learning_rate_ = 1e-3f;
   double timeout_ = 900;  // seconds, of a run
-  bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false;
+  bool quick_ = false, quiet_ = false;
   Device device_ = Device::cpu;
-  std::string folder_ = "DIR";  // with the samples
-  std::string label_;           // of a line of progress
+  std::string folder_;  // with the samples
+  std::string label_;   // of a line of progress
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench peers", "bench peers --python venv/bin/python --json peers.json --html peers.html",
-                    "bench peers --dry-run", "bench peers --ranks 2 --python venv/bin/python",
+                    "bench peers --ranks 2 --python venv/bin/python",
                     "bench peers --python venv/bin/python --model resnet8 --data cifar10",
                     "bench peers --python venv/bin/python --model char_gpt --data tinyshakespeare"},
                    "What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a\n"
@@ -224,8 +217,6 @@ class PeersCommand : public RecordingCommand {
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
     flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
-    flags.list(list_);
-    flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");
     flags.quiet(quiet_);
   }
 
@@ -337,32 +328,6 @@ class PeersCommand : public RecordingCommand {
     return words;
   }
 
-  void print_list() const {
-    std::string text = fmt::format("{:<21}  {:<12}  what it is\n", "row", "engine");
-    for (const PeerRow& row : rows()) text += fmt::format("{:<21}  {:<12}  {}\n", row.name, row.engine, row.idea);
-    cli::write_stdout(text);
-  }
-
-  void print_plan() const {
-    const std::map<std::string, Engine> engines = find_engines();
-    const PeerData data = model().data;
-    std::string missing, text = fmt::format("DIR: a temporary folder with the samples as {}\n",
-                                            data == PeerData::digits   ? "IDX files, called mnist"
-                                            : data == PeerData::images ? "record files"
-                                                                       : "input.txt");
-    int64_t count = 0;
-    for (const PeerRow& row : rows()) {
-      const Engine& engine = engines.at(row.engine);
-      if (!engine.missing.empty()) continue;
-      ++count;
-      text += fmt::format("{}: {}\n", row.name, fmt::join(command(engine, row, seed_), " "));
-    }
-    for (const auto& [name, engine] : engines) {
-      if (!engine.missing.empty()) missing += fmt::format("No row for {}: {}.\n", name, engine.missing);
-    }
-    cli::write_stdout(fmt::format("{}{} rows, {} runs of each, in turns\n{}", text, count, repeat_, missing));
-  }
-
   // The row and the environment in the record that one run writes, checked.
   std::pair<Json, Json> measure_one(const Words& words) const {
     const cli::ChildEnd run = cli::run_program(words, timeout_, while_measuring);
@@ -450,8 +415,6 @@ class PeersCommand : public RecordingCommand {
       fail(ExitCode::usage, "--ranks {}: the rows are for --device cpu", ranks_);
     if (batch_ % ranks_ != 0) fail(ExitCode::usage, "--batch {}: expected a multiple of --ranks {}", batch_, ranks_);
     cli::use_threads(threads_);
-    if (list_) return print_list();
-    if (dry_run_) return print_plan();
 
     Json record = report::new_record(name(), device_);
     const cli::TrainingData data =

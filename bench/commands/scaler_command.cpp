@@ -15,7 +15,6 @@
 
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/forecast.h"
 #include "data/io/memory_source.h"
 #include "engine/observe.h"
 #include "models/models.h"
@@ -209,7 +208,7 @@ class ScalerCommand : public RecordingCommand {
   int64_t train_ = 2000, test_ = 500;
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
   double scale_ = GradScalerConfig().initial;
-  bool dry_run_ = false, quiet_ = false;
+  bool quiet_ = false;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"bench f16", "bench f16 --epochs 5 --growth-interval 20 --json scaler.json",
@@ -232,7 +231,6 @@ class ScalerCommand : public RecordingCommand {
     flags.record("threads", [] { return threads(); });
     flags.device(device_name_);
     flags.record("precision", [] { return "f16"; });
-    flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
 
@@ -283,13 +281,6 @@ class ScalerCommand : public RecordingCommand {
     return runs;
   }
 
-  void print_plan() const {
-    const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
-    measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
-    plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test), 2);
-    plan.print(headline(data), data.train->info().name, "");
-  }
-
   void run(const cli::Flags& flags) override {
     if (std::exp2(std::round(std::log2(scale_))) != scale_) {
       fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
@@ -297,7 +288,6 @@ class ScalerCommand : public RecordingCommand {
     }
     experiment_.device = cli::resolve_device(device_name_);
     outputs_.open();
-    if (dry_run_) return print_plan();
     const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
     const SampleInfo& info = data.train->info();
 

@@ -75,7 +75,7 @@ class TechniquesCommand : public RecordingCommand {
     goal_.declare(flags, "Report the time to this in the test");
     flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
     flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
-    flags.list(list_);
+    flags.on_off("--list", list_, "Name the techniques, and end");
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }

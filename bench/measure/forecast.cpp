@@ -9,6 +9,13 @@
 #include "bench/report/presentation.h"
 
 namespace hs::bench::measure {
+namespace {
+
+std::string minutes_text(double seconds) {
+  return fmt::format("{:.{}f} minutes", seconds / 60, seconds < 60 ? 2 : seconds < 600 ? 1 : 0);
+}
+
+}  // namespace
 
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test) {
   warm_up(experiment, train, test, {});
@@ -25,28 +32,19 @@ Forecast forecast(const Experiment& experiment, const SampleSource& train, const
   return {epoch * static_cast<double>(experiment.epochs), run.peak_bytes};
 }
 
-std::string minutes_text(double seconds) {
-  return fmt::format("{:.{}f} minutes", seconds / 60, seconds < 60 ? 2 : seconds < 600 ? 1 : 0);
-}
-
 DryRun::DryRun(std::vector<std::string> heads, size_t left)
     : table_{.heads = std::move(heads), .lines = {}, .title = "", .left = left} {}
 
-void DryRun::add(std::vector<std::string> cells, double seconds) {
-  cli::check_signals("while planning");
-  table_.lines.push_back(std::move(cells));
-  seconds_ += seconds;
-}
-
 void DryRun::add(std::vector<std::string> names, const Forecast& run, int64_t runs) {
+  cli::check_signals("while planning");
   names.insert(names.end(), {fmt::format("{:.1f}", run.seconds), report::mebibytes(run.peak_bytes)});
-  add(std::move(names), run.seconds * static_cast<double>(runs));
+  table_.lines.push_back(std::move(names));
+  seconds_ += run.seconds * static_cast<double>(runs);
 }
 
-void DryRun::print(const std::string& headline, const std::string& data, const std::string& rows,
-                   const std::string& remark) const {
-  cli::write_stdout(fmt::format("{}\n{}{}: {}about {}{}\n", headline, report::to_terminal({table_}, data), data,
-                                rows.empty() ? "" : rows + ": ", minutes_text(seconds_), remark));
+void DryRun::print(const std::string& headline, const std::string& data, const std::string& rows) const {
+  cli::write_stdout(fmt::format("{}\n{}{}: {}: about {}\n", headline, report::to_terminal({table_}, data), data, rows,
+                                minutes_text(seconds_)));
 }
 
 }  // namespace hs::bench::measure

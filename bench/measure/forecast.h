@@ -14,21 +14,17 @@ struct Forecast {
 // Times four steps and an evaluation of one batch, after an equal warm-up. Throws what a run throws.
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test);
 
-std::string minutes_text(double seconds);  // "2.5 minutes", "0.03 minutes"
-
 // What --dry-run prints: a table of the rows that would be measured, and the minutes that all of them take.
 class DryRun {
  public:
   explicit DryRun(std::vector<std::string> heads, size_t left = 1);
 
-  // `seconds`: the total for the row. Throws Error if a stop signal arrived.
-  void add(std::vector<std::string> cells, double seconds);
-  // `runs` runs of a row whose last two columns are the seconds and the peak of one run.
+  // `runs` runs of a row whose last two columns are the seconds and the peak of one run. Throws Error if a stop signal
+  // arrived.
   void add(std::vector<std::string> names, const Forecast& run, int64_t runs);
 
-  // `rows`: "3 runs", or nothing; `remark` follows the minutes.
-  void print(const std::string& headline, const std::string& data, const std::string& rows,
-             const std::string& remark = "") const;
+  // `rows`: "3 runs".
+  void print(const std::string& headline, const std::string& data, const std::string& rows) const;
 
  private:
   report::Table table_;

@@ -86,18 +86,11 @@ TEST_CASE("memory: a row for every combination, predictions that hold, purposes 
   CHECK(record["remarks"][1].get<std::string>().starts_with("half the bytes: train" + type + plan + " (-"));
 }
 
-TEST_CASE("memory: a plan has the peaks that the run itself predicts, and writes no file") {
-  const std::string small = "profile memory --device cpu --model mlp --batch 4 --steps 1 --budget 1M --curve ";
-  const json record = hs::test::record_of(small + "--quiet");
+TEST_CASE("memory: a run says what accumulation costs") {
+  const json record =
+      hs::test::record_of("profile memory --device cpu --model mlp --batch 4 --steps 1 --budget 1M --curve --quiet");
   CHECK(
       contains(record["remarks"][0].get<std::string>(), "accumulation: forward and backward of 4 batches of 4 take "));
-  const std::string plan = plan_of(small);
-  CHECK(contains(plan, "synthetic digits: 12 rows, 1 timed steps of each: about "));
-  const std::vector<std::string> lines = lines_of(plan);
-  for (size_t i = 0; i < 6; ++i) {
-    const std::string predicted = record["tables"][0]["lines"][2 * i][3];
-    CHECK(lines.at(2 + i).ends_with(" " + predicted));
-  }
 }
 
 TEST_CASE("memory: mistakes are one line with exit code 2") {
