@@ -42,8 +42,8 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
                   Tensor dweight = to_weight.tensor(mode, dy.device());
                   Tensor dbias = to_bias.tensor(mode, dy.device());
-                  conv2d_pool_relu_backward({x, w, winner, dy, s, mode == GradientMode::add, dx, dweight, dbias,
-                                             static_cast<float>(factor)});
+                  conv2d_pool_relu_backward(
+                      {x, w, winner, dy, s, mode == GradientMode::add, dx, dweight, dbias, static_cast<float>(factor)});
                   if (mode != GradientMode::fresh) dweight = dbias = {};
                   return {dx, dweight, dbias};
                 });

@@ -47,7 +47,7 @@ struct Conv2dPoolReluBackward {  // x, weight, winner and sizes as in forward; d
   Tensor& dx;
   Tensor& dweight;
   Tensor& dbias;
-  float dy_factor = 1;            // of dropout; only the variants of CUDA know it
+  float dy_factor = 1;  // of dropout; only the variants of CUDA know it
   auto tensors() const { return tensor_list(x, weight, winner, dy, dx, dweight, dbias); }
 };
 constinit inline Kernel<Conv2dPoolReluBackward> conv2d_pool_relu_backward{"conv2d_pool_relu_backward"};

@@ -50,7 +50,8 @@ struct OptimizerConfig {
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
   float clip = 0;
-  // Leave out a step whose global gradient norm, or loss, is more than this many times the mean of earlier ones; 0: none.
+  // Leave out a step whose global gradient norm, or loss, is more than this many times the mean of earlier ones; 0:
+  // none.
   float outlier = 0, loss_outlier = 0;
   // Keeps a moving average of the weights, which forgets by this factor in each step (less in the first ones); 0: none
   // (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992).

@@ -90,9 +90,9 @@ struct BeginStep {
   Tensor& step;
   Tensor& rates;  // (step_rates), see StepRate
   const Tensor& gradient = no_tensor();
-  const Tensor& loss = no_tensor();          // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
-  Tensor& usual = no_tensor();               // (usual_size); undefined: nothing is an outlier
-  const StepLog log = {};                    // default: none
+  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
+  Tensor& usual = no_tensor();       // (usual_size); undefined: nothing is an outlier
+  const StepLog log = {};            // default: none
   auto tensors() const {
     return tensor_list(gradient, measured, scaler, step, rates, loss, usual, log.entry, log.losses, log.scales);
   }

@@ -15,7 +15,9 @@ namespace {
 
 class Matrix : public hs::Module {  // of two dimensions: LARS and LAMB leave vectors alone
  public:
-  Matrix() : w_(hs::Tensor::from(std::vector<float>{1, -2, 0.5f, 3, -0.25f, 2}, {2, 3})) { add_parameter("w", w_, hs::ParameterRole::matrix); }
+  Matrix() : w_(hs::Tensor::from(std::vector<float>{1, -2, 0.5f, 3, -0.25f, 2}, {2, 3})) {
+    add_parameter("w", w_, hs::ParameterRole::matrix);
+  }
   hs::Tensor forward(const hs::Tensor& g) override { return hs::sum(hs::mul(w_, g)); }  // whose gradient is g
   std::vector<float> values() const { return w_.to_vector<float>(); }
 
