@@ -15,8 +15,8 @@ namespace hs::bench::cli {
 
 // The flags of one command. Each is declared once, with its name, values, help and the variable that it sets, which
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
-// Each that has a value is a member of the record's "config", under its own name ("--growth-interval" as
-// "growth_interval"), unless what follows its declaration says otherwise.
+// Each that has a value is a member of the record's "config", under its own name ("--save-every" as
+// "save_every"), unless what follows its declaration says otherwise.
 class Flags : NonCopyable {
  public:
   // command: the words of it that users type.

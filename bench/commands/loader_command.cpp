@@ -1,14 +1,11 @@
 // halfstep-bench bench loader: the reading speed of every format with each cache, number of workers and prefetch depth,
-// the cheapest setting with which steps never wait, and the overlap of loading and computing.
+// how long steps wait, and how loading and computing overlap.
 //
 // Besides "data" and "config" its record has
 //   formats    read by one thread, in shuffled order, without a loader: name, files, bytes,
 //              cold_samples_per_second (opened anew, first pass), warm_samples_per_second (median of further passes)
 //   rows       format, cache, workers, prefetch; in warm epochs without computing:
 //              samples_per_second, megabytes_per_second, wait_us_per_step; stall_share with --compute
-//   sweep      for each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
-//   overlap    of a throttled source: load_ms (per batch, alone), compute_ms, workers, prefetch, step_ms; the sum of
-//              load_ms and compute_ms, and the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <cmath>
 #include <map>
@@ -32,17 +29,13 @@ using measure::LoaderSetting;
 using std::chrono::microseconds;
 
 constexpr CacheMode loader_caches[] = {CacheMode::none, CacheMode::ram, CacheMode::device};
-constexpr double no_stall = 0.01;  // below this fraction of the time, steps count as not waiting
 constexpr int64_t steps_with_work = 100;
 constexpr double measured_seconds = 0.2;
 constexpr int warm_passes = 7;
 
-// A data set of 24 batches of 16 samples; reading a sample sleeps 100 microseconds. Timelines show 8 batches.
-constexpr int64_t throttled_batch = 16, throttled_batches = 24;
-constexpr int64_t drawn_batches = 8;
-constexpr microseconds throttled_delay(100);
-
-MemorySource throttled_set() { return synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches); }
+// Of a timeline: reading a sample sleeps, and so does the work of a step.
+constexpr int64_t throttled_batch = 16, drawn_batches = 8;
+constexpr microseconds throttled_delay(100), throttled_work(1800);
 
 // A span of a timeline: reading a batch, or computing with it.
 struct LoaderSpan {
@@ -66,21 +59,6 @@ std::vector<LoaderSpan> spans_of(const measure::Profile& profile) {
   for (LoaderSpan& span : all) span.begin -= start, span.end -= start;
   std::ranges::sort(all, {}, [](const LoaderSpan& span) { return std::pair(span.lane, span.batch); });
   return all;
-}
-
-// One line per lane; columns are equal intervals of time, `total` in all, and a span is filled with the last digit of
-// its batch number.
-std::string draw(const std::vector<LoaderSpan>& spans, double total, int width) {
-  const auto column = [&](double time) { return static_cast<size_t>(time / total * width); };
-  std::map<std::string, std::string> lines;
-  for (const LoaderSpan& span : spans) {
-    std::string& line = lines[span.lane];
-    line.resize(static_cast<size_t>(width), ' ');
-    for (size_t i = column(span.begin); i < column(span.end); ++i) line[i] = static_cast<char>('0' + span.batch % 10);
-  }
-  std::string text;
-  for (const auto& [lane, line] : lines) text += fmt::format("  {:<7} |{}|\n", lane, line);
-  return text;
 }
 
 // A view of a source that sleeps before each read.
@@ -110,7 +88,6 @@ struct LoaderRun {
   double wait = 0;  // of `seconds`, in next()
 
   double samples_per_second() const { return static_cast<double>(samples) / seconds; }
-  double per_step(double part) const { return part / static_cast<double>(steps); }
   double stall_share() const { return wait / seconds; }
 };
 
@@ -169,18 +146,6 @@ struct Opened {
       : own(format == "memory" ? nullptr : open_written(data, folder)), source(own ? *own : data) {}
 };
 
-// The cheapest of a format's rows: fewest threads, then least memory (the order of the settings), then the smallest
-// cache.
-Json cheapest(const Json& rows, const std::string& format) {
-  for (const LoaderSetting& setting : loader_settings) {
-    for (const Json& row : rows) {
-      if (row["format"] != format || row["workers"] != setting.workers || row["prefetch"] != setting.prefetch) continue;
-      if (row["stall_share"].get<double>() < no_stall) return row;
-    }
-  }
-  return nullptr;
-}
-
 class LoaderCommand : public RecordingCommand {
   std::string device_ = "auto", format_ = "all";
   cli::DataChoice data_;
@@ -229,13 +194,6 @@ class LoaderCommand : public RecordingCommand {
     return all;
   }
 
-  // Of the source that sleeps.
-  LoaderOptions throttled(const LoaderSetting& setting) const {
-    LoaderOptions all = with(setting, CacheMode::none);
-    all.batch = throttled_batch;
-    return all;
-  }
-
   // One thread reads all samples of `folder`, or of `data` for a format in memory, in shuffled order.
   void read(const std::string& format, const SampleSource& data, const fs::path& folder, report::Rows& rows) const {
     const SampleInfo& info = data.info();
@@ -280,63 +238,33 @@ class LoaderCommand : public RecordingCommand {
                 {"prefetch", setting.prefetch, "prefetch"},
                 {"samples_per_second", alone.samples_per_second(), "samples/s", "{:.0f}"},
                 {"megabytes_per_second", megabytes, "MB/s", "{:.1f}"},
-                {"wait_us_per_step", 1e6 * alone.per_step(alone.wait), "wait us/step", "{:.1f}"},
+                {"wait_us_per_step", 1e6 * alone.wait / static_cast<double>(alone.steps), "wait us/step", "{:.1f}"},
                 {"stall_share", with_work.stall_share(), fmt::format("stall at {} us", compute_), "{:.2f} %", 100}});
     }
   }
 
   // Loading and computing that both sleep: in sequence and overlapped.
-  report::Rows overlap() const {
-    const MemorySource set = throttled_set();
-    const ThrottledSource source(set);
-    const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
-      Loader loader(source, throttled(setting));
-      const auto work = microseconds(static_cast<int64_t>(1000 * compute_ms));
-      const LoaderRun run = run_loader(loader, loader.batches_per_epoch(), Compute::sleep, work);
-      return 1e3 * run.per_step(run.seconds);
-    };
-    report::Rows rows{.table = {.title = "ms per step"}};
-    const double load_ms = step_ms({0, 0}, 0);
-    for (const double factor : {0.5, 1.0, 2.0}) {
-      for (const LoaderSetting& setting : loader_settings) {
-        const double compute_ms = factor * load_ms,
-                     loaders = static_cast<double>(std::max<int64_t>(setting.workers, 1));
-        rows.add({{"", "a source that sleeps", "data"},
-                  {"load_ms", load_ms, "load", "{:.2f}"},
-                  {"compute_ms", compute_ms, "compute", "{:.2f}"},
-                  {"workers", setting.workers, "workers"},
-                  {"prefetch", setting.prefetch, "prefetch"},
-                  {"step_ms", step_ms(setting, compute_ms), "step", "{:.2f}"},
-                  {"sum_ms", load_ms + compute_ms, "sum", "{:.2f}"},
-                  {"largest_ms", std::max(load_ms / loaders, compute_ms), "largest", "{:.2f}"}});
-      }
-    }
-    return rows;
-  }
-
-  // The same as timelines; also appends them to `drawings` as text.
-  Json timelines(std::string& drawings) const {
-    const MemorySource set = throttled_set();
+  Json timelines() const {
+    const MemorySource set = synthetic_digits(synthetic_train_seed, 3 * throttled_batch * drawn_batches);
     const ThrottledSource source(set);
     Json timelines = Json::array();
     for (const auto& [rung, setting] : {std::pair("synchronous", LoaderSetting{0, 0}),
                                         {"one thread, one batch ahead", {1, 1}},
                                         {"two threads, four batches ahead", {2, 4}}}) {
-      LoaderOptions in_order = throttled(setting);
+      LoaderOptions in_order = with(setting, CacheMode::none);
+      in_order.batch = throttled_batch;
       in_order.shuffle = false;
       measure::Profiler profiler(Device::cpu);
       {
         Loader loader(source, in_order);
-        run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800));
+        run_loader(loader, drawn_batches, Compute::sleep, throttled_work);
       }
       const std::vector<LoaderSpan> spans = spans_of(profiler.finish());
-      const double end = std::ranges::max(spans, {}, &LoaderSpan::end).end;
       const Json list = mapped(spans, [](const LoaderSpan& span) {
         return Json::array({span.lane, span.batch, span.begin, span.end});
       });
       timelines.push_back(
           {{"name", rung}, {"workers", setting.workers}, {"prefetch", setting.prefetch}, {"spans", list}});
-      drawings += fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, end, 96));
     }
     return timelines;
   }
@@ -355,10 +283,7 @@ class LoaderCommand : public RecordingCommand {
                                       {"samples", info.count},
                                       {"image_bytes", info.image_bytes()}});
     report::Rows from_files{.table = {.title = "one thread, without a loader"}},
-        rows{.table = {.title = "warm epochs through a loader", .left = 2}},
-        sweep{.table = {.title = fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
-                                             100 * no_stall, compute_),
-                        .left = 2}};
+        rows{.table = {.title = "warm epochs through a loader", .left = 2}};
     const std::vector<std::string> measured = measured_formats();
     for (const std::string& format : measured) {
       progress(format);
@@ -371,26 +296,12 @@ class LoaderCommand : public RecordingCommand {
         progress(fmt::format("{}, cache {}", format, cli::name(cache)));
         add_rows(format, opened.source, cache, rows);
       }
-      const Json best = cheapest(rows.json, format);
-      sweep.add({{"format", format, "format"},
-                 {"cheapest", best},
-                 {"",
-                  best.is_null() ? "none of these"
-                                 : fmt::format("--cache {} --workers {} --prefetch {}", report::text(best, "cache"),
-                                               report::number(best, "workers"), report::number(best, "prefetch")),
-                  "cheapest setting"}});
     }
-    std::string drawings;
-    progress("overlap");
-    const report::Rows overlap = this->overlap();
     progress("timelines");
     record["formats"] = from_files.json;
     record["rows"] = rows.json;
-    record["sweep"] = sweep.json;
-    record["overlap"] = overlap.json;
-    record["timelines"] = timelines(drawings);
-    outputs_.finish(record, headline(info), {from_files.table, rows.table, sweep.table, overlap.table});
-    outputs_.use_stdout() ? cli::write_stderr(drawings) : cli::write_stdout(drawings);
+    record["timelines"] = timelines();
+    outputs_.finish(record, headline(info), {from_files.table, rows.table});
   }
 };
 

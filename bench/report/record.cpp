@@ -61,7 +61,7 @@ const char* const shapes = R"({
       "checkpoint": "string", "accumulate": "number", "step_ms": "number",
       "timeline": {"points": [{"live": {"*": "number"}}]}, "format": "string", "cache": "string", "workers": "number",
       "prefetch": "number", "kind": "string", "efficiency": "number", "predicted_seconds": "number",
-      "gradients": [{"name": "string", "kind": "string", "zero": "number"}], "learning_rate": "number",
+      "gradients": [{"name": "string", "zero": "number"}], "learning_rate": "number",
       "loss": "number", "smoothed": "number", "milliseconds": "number", "share": "number",
       "seconds_before": "number", "seconds_after": "number", "samples": "number", "right": "number", "settings": {}
     }],

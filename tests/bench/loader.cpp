@@ -59,21 +59,11 @@ TEST_CASE("loader: every format, cache and setting is in the record") {
     CHECK(row["stall_share"] <= 1);
   }
   CHECK(settings.size() == record["rows"].size());
-  REQUIRE(record["sweep"].size() == 7);
-  for (const json& row : record["sweep"]) {
-    if (!row["cheapest"].is_null()) CHECK(row["cheapest"]["stall_share"] < 0.01);
-  }
 }
 
 TEST_CASE("loader: loading and computing overlap with a thread, and follow each other without") {
   const json record = record_of("bench loader --samples 40 --batch 8 --compute 0 --format record");
   CHECK(record["formats"].size() == 2);
-  REQUIRE(record["overlap"].size() == 12);
-  for (const json& row : record["overlap"]) {
-    // Sleeping cannot be shorter than asked for: what is one after the other takes at least the sum of the sleeps.
-    if (row["prefetch"] == 0) CHECK(row["step_ms"].get<double>() >= 1.6 + row["compute_ms"].get<double>());
-    CHECK(row["step_ms"].get<double>() >= row["compute_ms"].get<double>());
-  }
   REQUIRE(record["timelines"].size() == 3);
   for (const json& timeline : record["timelines"]) {
     double step_end = 0;

@@ -27,10 +27,8 @@ json record_of(const std::string& flags) { return hs::test::record_of("bench f16
 // This learning rate moves no weight, so that both runs have the same gradients but for the scale.
 const std::string still = "--lr 1e-12 --train 96 --test 20 --batch 32";
 
-const std::vector<std::string> mnist_cnn_rows = {"conv2d 1",     "max_pool2d 1",  "relu 1",     "conv2d 2",
-                                                 "max_pool2d 2", "relu 2",        "dropout 1",  "reshape 1",
-                                                 "linear 1",     "conv1.weight",  "conv1.bias", "conv2.weight",
-                                                 "conv2.bias",   "linear.weight", "linear.bias"};
+const std::vector<std::string> mnist_cnn_rows = {"conv2d 1", "max_pool2d 1", "relu 1",    "conv2d 2", "max_pool2d 2",
+                                                 "relu 2",   "dropout 1",    "reshape 1", "linear 1"};
 
 TEST_CASE("the record: members, rows in the model's order, and fewer gradients lost with scaling") {
   const json record = record_of(still);
@@ -38,40 +36,31 @@ TEST_CASE("the record: members, rows in the model's order, and fewer gradients l
   CHECK(record["data"]["name"] == "synthetic digits");
   CHECK(record["config"]["batch"] == 32);
   CHECK(record["config"]["precision"] == "f16");
-  CHECK(record["measured_steps"] == "all");
   REQUIRE(record["rows"].size() == 2);
   const json &scaled = record["rows"][0], &unscaled = record["rows"][1];
   CHECK(scaled["name"] == "scaling");
   CHECK(unscaled["name"] == "no scaling");
-  CHECK(scaled["scale"] == json{{"first", 65536}, {"changes", json::array()}, {"last", 65536}});
-  CHECK(unscaled["scale"] == json{{"first", 1}, {"changes", json::array()}, {"last", 1}});
+  CHECK(scaled["last_scale"] == 65536);
+  CHECK(unscaled["last_scale"] == 1);
   for (const json& row : record["rows"]) {
     CHECK(row["steps"] == 3);
     CHECK(row["skipped_steps"] == 0);
-    CHECK(row["skipped"] == json::array());
     CHECK(row["test_accuracy"] >= 0);
     CHECK(row["final_loss"] > 0);
     REQUIRE(row["gradients"].size() == mnist_cnn_rows.size());
   }
   CHECK(scaled["gradients"][0]["values"] == 96 * 26 * 26 * 32);
-  CHECK(scaled["gradients"][9]["values"] == 3 * 9 * 32);
   double lost = 0;
   for (size_t i = 0; i < mnist_cnn_rows.size(); ++i) {
     const json &with = scaled["gradients"][i], &without = unscaled["gradients"][i];
     CAPTURE(mnist_cnn_rows[i]);
-    const bool is_activation = i < 9;
     for (const json* row : {&with, &without}) {
       CHECK((*row)["name"] == mnist_cnn_rows[i]);
-      CHECK((*row)["kind"] == (is_activation ? "activation" : "parameter"));
-      CHECK((*row)["type"] == (is_activation ? "f16" : "f32"));
-      CHECK((*row)["zero"] <= (*row)["below_smallest_subnormal"]);
-      CHECK((*row)["below_smallest_subnormal"] <= (*row)["below_smallest_normal"]);
-      CHECK((*row)["not_finite"] == 0);
-      if (is_activation) CHECK((*row)["zero"] == (*row)["below_smallest_subnormal"]);
+      CHECK((*row)["zero"] <= (*row)["below_smallest_normal"]);
     }
-    CHECK(with["below_smallest_subnormal"] <= without["below_smallest_subnormal"]);
+    CHECK(with["zero"] <= without["zero"]);
     CHECK(with["below_smallest_normal"] <= without["below_smallest_normal"]);
-    if (is_activation) lost += without["zero"].get<double>() - with["zero"].get<double>();
+    lost += without["zero"].get<double>() - with["zero"].get<double>();
   }
   CHECK(lost > 0);
   // What comes before ReLU and pooling has hardly a zero of its own.
@@ -80,20 +69,14 @@ TEST_CASE("the record: members, rows in the model's order, and fewer gradients l
 }
 
 struct Shares {
-  double values = 0, zero = 0, below_subnormal = 0, below_normal = 0;
+  double values = 0, zero = 0, below_normal = 0;
 };
 
 void count(const Tensor& gradient, Shares& shares) {
-  const std::vector<float> values = [&] {
-    if (gradient.dtype() == DType::f32) return gradient.to_vector<float>();
-    std::vector<float> widened;
-    for (const Half value : gradient.to_vector<Half>()) widened.push_back(to_float(value));
-    return widened;
-  }();
-  for (const float value : values) {
+  for (const Half half : gradient.to_vector<Half>()) {
+    const float value = to_float(half);
     ++shares.values;
     shares.zero += value == 0;
-    shares.below_subnormal += std::abs(value) < std::ldexp(1.0, -24);
     shares.below_normal += std::abs(value) < std::ldexp(1.0, -14);
   }
 }
@@ -109,7 +92,7 @@ struct CountHalfGradients : Observer {
 };
 
 TEST_CASE("the shares of one step are those of the same step done by hand, under either scale") {
-  const json record = record_of("--train 24 --test 10 --batch 24 --seed 5 --scale 4096");
+  const json record = record_of("--train 24 --test 10 --batch 24 --seed 5");
   const MemorySource digits = synthetic_digits(synthetic_train_seed, 24);
   for (const size_t run : {size_t{0}, size_t{1}}) {
     const auto model = make_model("mnist_cnn", 5);
@@ -126,10 +109,8 @@ TEST_CASE("the shares of one step are those of the same step done by hand, under
     std::vector<Shares> expected;
     {
       const CountHalfGradients observer(expected);
-      backward(loss, Tensor::from(std::vector<float>{run == 0 ? 4096.0f : 1.0f}, {}));
+      backward(loss, Tensor::from(std::vector<float>{run == 0 ? 65536.0f : 1.0f}, {}));
     }
-    for (const NamedParameter& parameter : arena.parameters()) count(parameter.value->grad(), expected.emplace_back());
-
     const json& rows = record["rows"][run]["gradients"];
     REQUIRE(rows.size() == expected.size());
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -137,39 +118,13 @@ TEST_CASE("the shares of one step are those of the same step done by hand, under
       const Shares& shares = expected[i];
       CHECK(rows[i]["values"] == shares.values);
       CHECK(rows[i]["zero"] == shares.zero / shares.values);
-      CHECK(rows[i]["below_smallest_subnormal"] == shares.below_subnormal / shares.values);
       CHECK(rows[i]["below_smallest_normal"] == shares.below_normal / shares.values);
-      CHECK(rows[i]["not_finite"] == 0);
     }
   }
 }
 
-TEST_CASE("a scale that is too large falls until it fits, and then grows until it does not") {
-  const json row = record_of("--train 128 --test 10 --batch 4 --scale 4294967296 --growth-interval 3")["rows"][0];
-  CHECK(row["steps"] == 32);
-  CHECK(row["scale"]["first"] == 4294967296.0);
-  double scale = 4294967296.0;
-  std::vector<int64_t> falls;
-  bool grew = false;
-  for (const json& change : row["scale"]["changes"]) {
-    const double next = change["scale"];
-    CHECK((next == 2 * scale || next == scale / 2));
-    if (next < scale) falls.push_back(change["after_step"]);
-    grew = grew || next > scale;
-    scale = next;
-  }
-  CHECK(row["scale"]["last"] == scale);
-  CHECK(grew);
-  CHECK(row["skipped"] == falls);
-  CHECK(row["skipped_steps"] == falls.size());
-  CHECK(falls.at(0) == 1);
-  CHECK(falls.size() >= 8);
-  // A skipped step is counted like the others, and something overflowed in it.
-  for (const json& gradients : row["gradients"]) CHECK(gradients["not_finite"] > 0);
-}
-
-TEST_CASE("the table: every line with a figure names the data, and a line for each change and each row") {
-  const Ended ended = scaler("--train 32 --test 10 --batch 8 --scale 4294967296");
+TEST_CASE("the table: every line with a figure names the data, and each gradient has a line") {
+  const Ended ended = scaler("--train 32 --test 10 --batch 8");
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
   CHECK(contains(ended.err, "run 2/2, epoch 1/1"));
   for (const std::string& line : lines_of(ended.out)) {
@@ -178,15 +133,12 @@ TEST_CASE("the table: every line with a figure names the data, and a line for ea
            contains(line, " on synthetic digits: ")));
     CHECK_FALSE(line.ends_with(' '));
   }
-  CHECK(contains(ended.out, "synthetic digits  scaling: after step 1 the scale became 2147483648\n"));
-  CHECK(contains(ended.out, "synthetic digits  scaling: skipped steps 1, 2, 3, 4\n"));
   for (const std::string& name : mnist_cnn_rows) CHECK(contains(ended.out, "\nsynthetic digits  " + name + " "));
 }
 
 TEST_CASE("the other models, whatever they are made of") {
   const json rows = record_of("--model mlp --train 64 --test 10")["rows"];
   CHECK(rows[0]["gradients"][0]["name"] == "feed_forward 1");
-  CHECK(rows[0]["gradients"].back()["name"] == "linear2.bias");
 }
 
 TEST_CASE("a run that diverges is reported, recorded, and ends with exit code 6") {
