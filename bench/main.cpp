@@ -8,7 +8,6 @@
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
-#include "bench/judge/judge.h"
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 
@@ -62,7 +61,6 @@ int failed(hs::ExitCode code, const std::string& message) {
 
 int main(int argc, char** argv) {
   try {
-    if (hs::bench::judge::serve_as_subject(argc, argv)) return 0;
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
     hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command

@@ -40,11 +40,10 @@ std::string tail_of(FILE* file, uint64_t limit) {
   return text;
 }
 
-pid_t start_child(const std::vector<std::string>& words, FILE* out, FILE* err) {
-  auto arguments = mapped(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
-  arguments.push_back(nullptr);
+// begin: becomes the program, or returns because it cannot, with errno.
+pid_t start_child(const std::string& name, const std::function<void()>& begin, FILE* out, FILE* err) {
   std::array<int, 2> failure = {};
-  if (::pipe2(failure.data(), O_CLOEXEC) != 0) fail(ExitCode::io, "{}: no pipe: {}", words[0], std::strerror(errno));
+  if (::pipe2(failure.data(), O_CLOEXEC) != 0) fail(ExitCode::io, "{}: no pipe: {}", name, std::strerror(errno));
   std::signal(SIGCHLD, SIG_DFL);  // if it is ignored, waiting for a child fails
   const pid_t child = ::fork();
   if (child == 0) {
@@ -53,7 +52,7 @@ pid_t start_child(const std::vector<std::string>& words, FILE* out, FILE* err) {
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
     const int in = ::open("/dev/null", O_RDONLY);
     if (::dup2(in, 0) == 0 && ::dup2(::fileno(out), 1) == 1 && ::dup2(::fileno(err), 2) == 2) {
-      ::execvp(arguments[0], arguments.data());
+      begin();
     }
     const int error = errno;
     if (::write(failure[1], &error, sizeof error) < 0) ::_exit(126);
@@ -65,7 +64,7 @@ pid_t start_child(const std::vector<std::string>& words, FILE* out, FILE* err) {
   ::close(failure[0]);
   if (!failed) return child;
   if (child > 0) ::waitpid(child, nullptr, 0);
-  fail(ExitCode::io, "{}: cannot be started: {}", words[0], std::strerror(error));
+  fail(ExitCode::io, "{}: cannot be started: {}", name, std::strerror(error));
 }
 
 // It stays a zombie, so that its number, which is that of its group, is nobody else's.
@@ -109,9 +108,12 @@ std::string ChildEnd::text() const {
   return how + (last_words.empty() ? "" : ": " + last_words);
 }
 
-ChildEnd run_program(const std::vector<std::string>& words, double seconds, const std::string& where) {
+namespace {
+
+ChildEnd run(const std::string& name, const std::function<void()>& begin_child, double seconds,
+             const std::string& where) {
   const TemporaryFile out = temporary_file(), err = temporary_file();
-  const pid_t child = start_child(words, out.get(), err.get());
+  const pid_t child = start_child(name, begin_child, out.get(), err.get());
   const auto begin = Clock::now();
   bool late = false;
   try {
@@ -128,8 +130,33 @@ ChildEnd run_program(const std::vector<std::string>& words, double seconds, cons
     throw;
   }
   const int status = end_group(child);
-  return {late, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-          tail_of(out.get(), JsonLimits::bytes), last_words(tail_of(err.get(), 16 << 10))};
+  const std::string said = tail_of(err.get(), 16 << 10);
+  return {late,
+          WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+          WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+          tail_of(out.get(), JsonLimits::bytes),
+          said,
+          last_words(said)};
+}
+
+}  // namespace
+
+ChildEnd run_program(const std::vector<std::string>& words, double seconds, const std::string& where) {
+  auto arguments = mapped(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
+  arguments.push_back(nullptr);
+  return run(
+      words[0], [&] { ::execvp(arguments[0], arguments.data()); }, seconds, where);
+}
+
+ChildEnd run_function(const std::function<void()>& work, double seconds, const std::string& where) {
+  const auto begin = [&] {
+    ::close_range(3, ~0u, 0);  // whoever waits for the program to begin reads from one of them
+    for (int signal = 1; signal < NSIG; ++signal) std::signal(signal, SIG_DFL);
+    ::prctl(PR_SET_DUMPABLE, 0);   // writes no core
+    [&]() noexcept { work(); }();  // or it would come back as a second copy of the program
+    ::_exit(0);
+  };
+  return run("another process", begin, seconds, where);
 }
 
 }  // namespace hs::bench::cli

@@ -1,14 +1,10 @@
 #include "bench/cli/plugins.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -106,9 +102,6 @@ std::vector<std::string> arguments_for(bool is_cuda) {
     return words;
   }
   words.insert(words.end(), {"-fPIC", "-ffp-contract=off", "-fno-math-errno", "-march=native"});
-  // Kernels never allocate: the judge counts it where they do (bench/judge/watch.cpp).
-  words.emplace_back(
-      "-Wl,--wrap=malloc,--wrap=calloc,--wrap=aligned_alloc,--wrap=_Znwm,--wrap=_ZnwmSt11align_val_t,--wrap=mmap");
   if (is_cuda) {  // its headers say engine/float16.h, and a misaligned access traps, as CMakeLists.txt has it
     words.insert(words.end(), {std::string("-I") + build_info.emulator, "-I" + include + "/halfstep", "-xc++", "-O1",
                                "-Wno-unknown-pragmas", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
@@ -166,34 +159,19 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
 // were its own, or as if all were done: so a child tries it.
 void try_to_load(const std::string& path, const std::string& shown) {
   constexpr int came_back = 99;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    for (int signal = 1; signal < NSIG; ++signal) std::signal(signal, SIG_DFL);
-    ::prctl(PR_SET_DUMPABLE, 0);  // writes no core
-    ::alarm(60);
-    const int nothing = ::open("/dev/null", O_WRONLY);
-    ::dup2(nothing, STDOUT_FILENO);
-    ::dup2(nothing, STDERR_FILENO);
-    // What it throws must not leave here. The compiler takes dlopen() itself for a function that throws nothing.
-    void* (*volatile load)(const char*, int) = ::dlopen;
-    [&]() noexcept { load(path.c_str(), RTLD_NOW | RTLD_LOCAL); }();
+  void* (*volatile load)(const char*, int) = ::dlopen;  // which the compiler takes for one that throws nothing
+  const auto work = [&] {
+    load(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     ::_exit(came_back);
-  }
-  int status = 0;
-  if (child < 0) fail(ExitCode::io, "no process can be started: {}", std::strerror(errno));
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == came_back) return;
+  };
+  const ChildEnd end = run_function(work, 60, "while loading a plug-in");
+  if (end.code == came_back && end.signal == 0) return;
   fail(ExitCode::usage, "{}: its static objects ended the program while it was loaded, by {}", shown,
-       WIFSIGNALED(status) ? fmt::format("signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status)))
-                           : fmt::format("exit({})", WEXITSTATUS(status)));
+       end.signal != 0 ? fmt::format("signal {}: {}", end.signal, ::strsignal(end.signal))
+                       : fmt::format("exit({})", end.code));
 }
 
-}  // namespace
-
-const std::vector<Plugin>& loaded_plugins() { return plugins; }
-
-Plugin load_plugin(const std::string& path, const std::string& given, bool tries_first) {
+void load_plugin(const std::string& path, const std::string& given) {
   const std::string shown = printable_text(given);
   const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -202,7 +180,7 @@ Plugin load_plugin(const std::string& path, const std::string& given, bool tries
   if (std::ranges::count(plugins, plugin.sha256, &Plugin::sha256) > 0) {
     fail(ExitCode::usage, "{}: is loaded already; give it once", shown);
   }
-  if (tries_first) try_to_load(std::filesystem::absolute(path), shown);
+  try_to_load(std::filesystem::absolute(path), shown);
   const std::vector<KernelSlot*> slots = kernel_slots();
   const std::set<const VariantBase*> variants = registered_variants();
   const size_t refused = refused_variants().size();
@@ -242,8 +220,12 @@ Plugin load_plugin(const std::string& path, const std::string& given, bool tries
          most_variants);
   }
   name_suspect(plugin.file);
-  return plugins.emplace_back(std::move(plugin));
+  plugins.push_back(std::move(plugin));
 }
+
+}  // namespace
+
+const std::vector<Plugin>& loaded_plugins() { return plugins; }
 
 void build_plugin(const std::string& source, OutputFile& out) {
   const std::string ending = std::filesystem::path(source).extension(), shown = printable_text(source);
@@ -262,35 +244,26 @@ void build_plugin(const std::string& source, OutputFile& out) {
   out.keep();
 }
 
-std::string built_plugin(const std::string& file, TemporaryPath& folder) {
-  const std::filesystem::path path = file;
-  if (path.extension() != ".cpp" && path.extension() != ".cu") return file;
-  make_temporary(folder);
-  const std::string built = folder.path() / path.stem().concat(".so");
-  OutputFile out(built);
-  build_plugin(file, out);
-  return built;
-}
-
 void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
+    const std::filesystem::path path = file;
     TemporaryPath folder;
-    load_plugin(built_plugin(file, folder), file, true);
+    std::string built = file;
+    if (path.extension() == ".cpp" || path.extension() == ".cu") {
+      make_temporary(folder);
+      built = folder.path() / path.stem().concat(".so");
+      OutputFile out(built);
+      build_plugin(file, out);
+    }
+    load_plugin(built, file);
   }
 }
 
-Plugin look_at_plugin(const std::string& path) {
-  const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
-  return {std::filesystem::path(path).filename(),
-          sha256_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}),
-          {}};
-}
-
-Json describe_plugins(const std::vector<Plugin>& given) {
+Json describe_plugins() {
   const auto variant = [](const Plugin::Registered& one) {
     return fmt::format("{}={} ({})", one.slot, one.variant, hs::name(one.device));
   };
-  return mapped(given, [&](const Plugin& plugin) {
+  return mapped(plugins, [&](const Plugin& plugin) {
     return Json{{"file", plugin.file}, {"sha256", plugin.sha256}, {"variants", mapped(plugin.registered, variant)}};
   });
 }

@@ -19,28 +19,19 @@ struct Plugin {
   std::vector<Registered> registered;
 };
 
-// Loads what build_plugin() has made. shown: what messages call it. Throws Error: io (unreadable), bad_input (not a
-// shared object, or not built for this program, which its bytes say before any of its code runs), usage (what its
-// author can mend: it registers nothing, a name that exists or that is none, too much, or it is loaded already; with
-// tries_first, also that its static objects end the program: a child process loads it before this one does).
-Plugin load_plugin(const std::string& path, const std::string& shown, bool tries_first);
-const std::vector<Plugin>& loaded_plugins();  // in order of loading
-
 // Compiles one .cpp or .cu file into `out`, for the machine that it runs on. Throws Error: usage (with the
 // compiler's first error and its line, or with what to install), io (a file, or the headers, cannot be read or
 // written).
 void build_plugin(const std::string& source, OutputFile& out);
 
-// The file, or, if it is a source, what is built of it in a folder that this makes.
-std::string built_plugin(const std::string& file, TemporaryPath& folder);
-
-// Those of --plugin.
+// Loads those of --plugin: what build_plugin() has made, or sources, which it builds first. Throws Error: what that
+// throws, io (unreadable), bad_input (not a shared object, or not built for this program, which its bytes say before
+// any of its code runs), usage (what its author can mend: it registers nothing, a name that exists or that is none, too
+// much, it is loaded already, or its static objects end the program: a child process loads it before this one does).
 void load_plugins(const std::vector<std::string>& files);
-
-// What a file holds, and nothing of what it registers: it is not loaded. Throws Error: io, bad_input (no regular file).
-Plugin look_at_plugin(const std::string& path);
+const std::vector<Plugin>& loaded_plugins();  // in order of loading
 
 // For records: file, sha256, variants (SLOT=VARIANT and the device).
-Json describe_plugins(const std::vector<Plugin>& all = loaded_plugins());
+Json describe_plugins();
 
 }  // namespace hs::bench::cli

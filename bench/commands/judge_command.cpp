@@ -1,6 +1,8 @@
 // halfstep-bench judge: whether a kernel is right, and how much faster than another one.
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "bench/cli/plugins.h"
@@ -10,35 +12,16 @@
 namespace hs::bench::commands {
 namespace {
 
-// Adds what was timed to the table of `rows`, whose JSON becomes that of this verdict.
-Json to_json(const judge::Verdict& verdict, report::Rows& rows) {
-  rows.json = Json::array();
-  for (const judge::TimedResult& one : verdict.timed) {
-    const Interval interval = ratio_interval(one.seconds_against, one.seconds);
-    rows.add({{"", verdict.slot + "=" + verdict.variant, "variant"},
-              {"call", one.what},
-              {"", one.what, "call"},
-              {"against", one.against},
-              {"", one.against, "against"},
-              {"seconds", median(one.seconds), "us", "{:.1f}", 1e6},
-              {"seconds_against", median(one.seconds_against), "us against", "{:.1f}", 1e6},
-              {"rounds", one.seconds.size()},
-              {"ratio", median(one.seconds_against) / median(one.seconds), "times as fast", "{:.2f}"},
-              {"ratio_low", finite_or_null(interval.low)},
-              {"ratio_high", finite_or_null(interval.high)},
-              {"", fmt::format("{:.2f} - {:.2f}", interval.low, interval.high), "95 % interval"}});
-  }
-  const auto check = [](const judge::Check& one) { return Json{{"name", one.name}, {"runs", one.runs}}; };
-  const bool refused = !verdict.refused_by.empty();
-  return {{"slot", verdict.slot},
-          {"variant", verdict.variant},
-          {"device", hs::name(verdict.device)},
-          {"refused_by", refused ? Json(verdict.refused_by) : Json()},
-          {"reason", refused ? Json(verdict.reason) : Json()},
-          {"text", verdict.text()},
-          {"seconds", verdict.seconds},
-          {"checks", mapped(verdict.checks, check)},
-          {"timed", rows.json}};
+void add_timed(const std::string& judged, const Json& one, report::Rows& rows) {
+  const double low = one["ratio_low"].is_null() ? 0 : one["ratio_low"].get<double>(),
+               high = one["ratio_high"].is_null() ? INFINITY : one["ratio_high"].get<double>();
+  rows.add({{"", judged, "variant"},
+            {"", one["call"].get<std::string>(), "call"},
+            {"", one["against"].get<std::string>(), "against"},
+            {"seconds", one["seconds"].get<double>(), "us", "{:.1f}", 1e6},
+            {"seconds_against", one["seconds_against"].get<double>(), "us against", "{:.1f}", 1e6},
+            {"ratio", one["ratio"].get<double>(), "times as fast", "{:.2f}"},
+            {"", fmt::format("{:.2f} - {:.2f}", low, high), "95 % interval"}});
 }
 
 class JudgeCommand : public RecordingCommand {
@@ -48,12 +31,10 @@ class JudgeCommand : public RecordingCommand {
 
   void declare(cli::Flags& flags) override {
     flags.examples({"judge my_relu.cpp", "judge my_relu.so --against simple --json verdict.json",
-                    "judge conv2d_forward=winograd --quick", "judge my_relu.cu --device emulated"},
+                    "judge conv2d_forward=winograd --quick"},
                    "docs/judge.md says what each check can tell, and what none can.");
     options_.seed = std::random_device()();
     flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
-    flags.choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
-                 "Variants for it alone; emulated: cuda, with an error where there is no emulator");
     flags.text("--against", options_.against, "VARIANT", "Time it beside this one");
     flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
     flags.record("quick", [this] { return options_.quick; });
@@ -64,34 +45,27 @@ class JudgeCommand : public RecordingCommand {
 
   void run(const cli::Flags& flags) override {
     outputs_.open();
-    cli::use_threads(threads_);
-    TemporaryPath folder;
-    const std::string& file = options_.shown = file_[0];
-    options_.plugin = cli::built_plugin(file, folder);
-    if (options_.plugin == file && file.find('=') != std::string::npos) std::swap(options_.plugin, options_.variant);
-    cli::Plugin plugin;  // what it registers, only its own process knows
-    if (!options_.plugin.empty()) {
-      plugin = cli::look_at_plugin(options_.plugin);
-      options_.plugin = std::filesystem::absolute(options_.plugin);  // its process may not ask for the current folder
-    }
-    std::vector<judge::Verdict> verdicts = judge::judge(options_);
-    Json record = report::new_record(name(), verdicts[0].device, flags.config());
-    record["verdicts"] = Json::array();
+    set_threads(static_cast<int>(threads_));  // not yet started: a copy of this process would have none of them
+    const bool is_variant = file_[0].find('=') != std::string::npos && !std::filesystem::exists(file_[0]);
+    is_variant ? static_cast<void>(options_.variant = file_[0]) : cli::load_plugins(file_);
+    const std::vector<Json> verdicts = judge::judge(options_);
+    const bool is_cuda = verdicts[0]["device"] == "cuda";
+    Json record = report::new_record(name(), is_cuda ? Device::cuda : Device::cpu, flags.config());
+    record["verdicts"] = verdicts;
     report::Rows rows{.table = {.left = 3}};
     std::vector<std::string> remarks, refused;
-    for (judge::Verdict& verdict : verdicts) {
-      const bool is_loaded = !verdict.variant.empty();
-      if (!is_loaded) verdict.slot = plugin.file;
-      record["verdicts"].push_back(to_json(verdict, rows));
-      const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
-      if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device});
-      const auto checks =
-          mapped(verdict.checks, [](const auto& check) { return fmt::format("{} ({})", check.name, check.runs); });
-      if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));
-      remarks.push_back(fmt::format("{}: {}", judged, verdict.text()));
-      if (!verdict.refused_by.empty()) refused.push_back(remarks.back());
+    for (const Json& verdict : verdicts) {
+      const std::string judged = verdict["slot"].get<std::string>() + "=" + verdict["variant"].get<std::string>();
+      for (const Json& one : verdict["timed"]) add_timed(judged, one, rows);
+      std::string checks;
+      for (const Json& one : verdict["checks"]) {
+        checks += fmt::format("{}{} ({})", checks.empty() ? "" : ", ", one["name"].get<std::string>(),
+                              one["runs"].get<int64_t>());
+      }
+      if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, checks));
+      remarks.push_back(fmt::format("{}: {}", judged, verdict["text"].get<std::string>()));
+      if (!verdict["refused_by"].is_null()) refused.push_back(remarks.back());
     }
-    if (!plugin.file.empty()) record["plugins"] = cli::describe_plugins({plugin});
     outputs_.finish(
         record,
         fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),

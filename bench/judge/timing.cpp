@@ -1,287 +1,267 @@
-#include "bench/judge/timing.h"
-
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
-#include "bench/judge/watch.h"
-#include "bench/judge/wire.h"
-#include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/timed_case.h"
-#include "engine/cpu_features.h"
+#include "bench/judge/parts.h"
+#include "bench/measure/kernel_timing.h"
+#include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
+#include "engine/storage.h"
 #include "kernels/cast/cast.h"
+#include "kernels/examples/guard_pages.h"
 
 namespace hs::bench::judge {
 namespace {
 
 using measure::SlotSpy;
+using Numbers = std::vector<double>;
 
-// A call of the slot that the op made in this process on numbers of its own: what the tensors held before, and after a
-// variant of the project's own had run.
-struct Sample {
-  std::vector<Tensor> before, after;
-  std::vector<bool> written, fresh;  // fresh: it held nothing before
-};
-
-// Calls look() with the case's first call of the slot.
-void look_at(const examples::TimedCase& timed, const KernelSlot& slot, DType type, DType rounded, uint64_t seed,
+// Calls look() with the case's first call of the slot. What it writes is poisoned.
+void look_at(const examples::TimedCase& timed, const KernelSlot& slot, DType type, uint64_t seed,
              const SlotSpy::Look& look) {
   bool seen_once = false;
-  measure::run_case(timed, type, rounded, Device::cpu, seed, [&](const SlotSpy::Seen& seen) {
+  set_poison(true);
+  measure::run_case(timed, type, type, Device::cpu, seed, [&](const SlotSpy::Seen& seen) {
     const bool is_it = &seen.slot == &slot && !seen_once;
     seen_once = seen_once || is_it;
     is_it ? look(seen) : static_cast<void>(seen.again());
   });
 }
 
-Sample sample_of(const examples::TimedCase& timed, const KernelSlot& slot, DType type, uint64_t seed) {
-  Sample sample;
-  set_poison(true);
-  look_at(timed, slot, type, type, seed, [&](const SlotSpy::Seen& seen) {
-    std::vector<uint64_t> versions;
-    for (const Tensor* tensor : seen.tensors) {
-      versions.push_back(tensor->version());
-      sample.before.push_back(tensor->defined() ? tensor->clone() : Tensor());
-    }
-    seen.again();
-    for (size_t i = 0; i < versions.size(); ++i) {
-      const Tensor& tensor = *seen.tensors[i];
-      sample.written.push_back(tensor.version() != versions[i]);
-      sample.after.push_back(sample.written[i] ? tensor.clone() : Tensor());
-      const Tensor& before = sample.before[i];
-      sample.fresh.push_back(sample.written[i] &&
-                             is_poison({static_cast<const unsigned char*>(before.raw_data()), before.bytes()}));
-    }
-  });
-  set_poison(false);
-  return sample;
-}
-
-// How far an output is off: ||got - wanted|| / ||wanted||, and the largest |got - wanted| in units of wanted's root
-// mean square. Infinite where one is not finite and the other is.
-struct Errors {
-  double norm = 0, largest = 0;
+// What a variant has made of a call: the bytes and the numbers of each tensor that it has written.
+struct Made {
+  std::vector<Snapshot::Bytes> written;
+  std::vector<Numbers> numbers = {};
+  std::string layout = {};
 };
 
-Errors errors_of(const std::vector<double>& got, const std::vector<double>& wanted) {
-  double difference = 0, square = 0, largest = 0;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (!std::isfinite(got[i]) && !std::isfinite(wanted[i])) continue;
-    const double d = std::fabs(got[i] - wanted[i]);
-    largest = std::max(largest, std::isnan(d) ? INFINITY : d);
-    difference += d * d;
-    square += wanted[i] * wanted[i];
+// Makes the call, and adds its seconds.
+Made made_by(const SlotSpy::Seen& seen, const Snapshot& before, double* seconds = nullptr) {
+  const auto begin = Clock::now();
+  const VariantBase& ran = seen.again();
+  if (seconds) *seconds += seconds_since(begin);
+  Made made{.written = before.written(), .layout = ran.layout ? ran.layout : ""};
+  for (size_t i = 0; i < made.written.size(); ++i) {
+    const auto& bytes = made.written[i];
+    const bool is_measured = measure::is_measured(*seen.tensors[i]) && !bytes.empty();
+    made.numbers.push_back(is_measured ? measure::numbers_of(*seen.tensors[i]) : Numbers(bytes.begin(), bytes.end()));
   }
-  if (largest == 0) return {};
-  return {std::sqrt(difference / square), largest / std::sqrt(square / static_cast<double>(wanted.size()))};
+  return made;
 }
 
-// The same numbers as those of a tensor of another type, past its count of modifications.
-void put_numbers(const Tensor& to, const Tensor& from) {
-  if (!to.defined() || to.bytes() == 0) return;
-  const Tensor same = to.dtype() == from.dtype() ? from : cast(from, to.dtype());
-  std::memcpy(const_cast<void*>(to.raw_data()), same.raw_data(), same.bytes());
+double norm_of_difference(const Numbers& a, const Numbers& b) {
+  double difference = 0, square = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), square += b[i] * b[i];
+  return difference == 0 ? 0 : std::sqrt(difference / square);
 }
 
-// What the project's own variants are off by in each output; others may be a few times that. By the call's tensors.
-std::vector<Errors> own_errors(const examples::TimedCase& timed, const KernelSlot& slot, DType type,
-                               const Sample& sample, const std::vector<measure::Output>& exact) {
-  std::vector<Errors> all(sample.before.size());
-  const auto look = [&](const SlotSpy::Seen& seen) {
-    for (size_t i = 0; i < sample.before.size(); ++i) put_numbers(*seen.tensors[i], sample.before[i]);
-    seen.again();
-    for (const measure::Output& output : exact) {
-      const Errors errors = errors_of(measure::numbers_of(*seen.tensors[output.tensor]), output.numbers);
-      Errors& own = all[output.tensor];
-      own = {std::max(own.norm, errors.norm), std::max(own.largest, errors.largest)};
+// "", or how far `got` is off. It must be finite where all of `own` are, which are the project's, and not where none
+// is; and where all are, as near to them in the norm as eight times what they are apart or what is usual.
+std::string difference(const Numbers& got, const std::vector<Numbers>& own, DType type) {
+  const auto is_finite = [](double number) { return std::isfinite(number); };
+  const bool all_finite =
+      std::ranges::all_of(own, [&](const auto& one) { return std::ranges::all_of(one, is_finite); });
+  std::vector<Numbers> kept(own.size() + 1);
+  for (size_t j = 0; j < got.size(); ++j) {
+    const auto count = std::ranges::count_if(own, [&](const Numbers& one) { return is_finite(one[j]); });
+    if (is_finite(got[j]) ? count == 0 : all_finite) {
+      return fmt::format("has {} in element {}, expected {}", got[j], j, own[0][j]);
     }
-  };
-  cli::with_each_variant(slot, Device::cpu, [&](const VariantBase&) { look_at(timed, slot, type, type, 0, look); });
-  return all;
+    if (count < std::ssize(own) || !is_finite(got[j])) continue;
+    for (size_t k = 0; k < own.size(); ++k) kept[k].push_back(own[k][j]);
+    kept.back().push_back(got[j]);
+  }
+  double most = measure::largest_error(type);
+  for (size_t k = 1; k < own.size(); ++k) most = std::max(most, norm_of_difference(kept[k], kept[0]));
+  const double off = norm_of_difference(kept.back(), kept[0]);
+  return off <= 8 * most ? "" : fmt::format("is off by {:.2g} of its norm, at most {:.2g} is accepted", off, 8 * most);
 }
 
-// In f64, of the numbers that the sample's call works on: those of the op's earlier kernels in f64 would be others.
-std::vector<measure::Output> exact_outputs(const examples::TimedCase& timed, const KernelSlot& slot, DType type,
-                                           const Sample& sample) {
-  std::vector<measure::Output> outputs;
-  look_at(timed, slot, DType::f64, type, 0, [&](const SlotSpy::Seen& seen) {
-    for (size_t i = 0; i < sample.before.size(); ++i) {
-      if (!sample.fresh[i]) put_numbers(*seen.tensors[i], sample.before[i]);
+// Throws Refusal if the judged variant made something else than the project's.
+void compare(const std::string& check, const SlotSpy::Seen& seen, DType type, const Made& made,
+             const std::vector<Made>& own) {
+  for (size_t i = 0; i < made.numbers.size(); ++i) {
+    const Numbers& got = made.numbers[i];
+    auto its_own = mapped(own, [i](const Made& one) { return one.numbers.at(i); });
+    std::erase_if(its_own, [&](const Numbers& one) { return one.size() != got.size(); });
+    std::string wrong;
+    if (its_own.empty()) {
+      if (own.empty()) return;  // nobody else takes it
+      wrong = got.empty() ? "is not written" : "is written, which others only read";
+    } else if (measure::is_measured(*seen.tensors[i])) {
+      wrong = difference(got, its_own, type);
+    } else if (made.layout == own[0].layout) {
+      // Bytes and positions: rounding decides where two sums are nearly equal, as few are.
+      double others = 0;
+      for (size_t j = 0; j < got.size(); ++j) others += got[j] != its_own[0][j];
+      const double most = (size_of(type) == 2 ? 0.3 : 0.02) * static_cast<double>(got.size());
+      if (others > most) wrong = fmt::format("has {} of {} bytes that others do not give", others, got.size());
     }
-    outputs = measure::outputs_of(seen);
-  });
-  return outputs;
+    if (wrong.empty()) continue;
+    throw Refusal(check, fmt::format("{} {}: tensor {}, {}, {}", name(type), seen.sizes, i, *seen.tensors[i], wrong));
+  }
 }
 
-// Both sides of one case: the calls' places in their memory, and how to fill and compare them.
-class Timing {
-  static constexpr int64_t least_rounds = 6;
-  static constexpr size_t sets = 10;  // calls that exist at once, each at a place of its own
-  Examiner* const sides_[2];
-  const KernelSlot& slot_;
-  const DType type_;
-  const TimingPlan& plan_;
-  const size_t index_;  // in plan_.cases
-  const examples::TimedCase& timed_;
-  Json places_[2];
-  std::vector<Errors> own_;
-  RandomSequence draw_{{plan_.seed, RandomPurpose::synthetic, 77, 0, 0}};
+// Puts the number at a drawn place of a call's input, past the count of modifications.
+void put(const Tensor& tensor, float value, RandomSequence& draw) {
+  if (!measure::is_measured(tensor) || tensor.size() == 0) return;
+  const Tensor one = cast(Tensor::from(std::vector<float>{value}, {1}), tensor.dtype());
+  const auto at = draw.next() % static_cast<uint64_t>(tensor.size());
+  std::memcpy(static_cast<std::byte*>(const_cast<void*>(tensor.raw_data())) + at * one.bytes(), one.raw_data(),
+              one.bytes());
+}
 
-  // Returns why the side's calls cannot be timed, or "".
-  std::string prepare(size_t side) {
-    const Json answer = sides_[side]->ask(
-        {{"do", "case"}, {"case", index_}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
-    if (answer.contains("calls")) return places_[side] = answer.at("calls"), "";
-    if (answer.value("no_room", false)) {
-      return fmt::format("{} calls with batch {} need more than {} GiB", sets, plan_.batch, call_bytes >> 30);
-    }
-    if (!answer.value("unsupported", false)) throw Refusal("timed", answer.at("error").get<std::string>());
-    return "it, or the variant beside it, does not take these calls";
-  }
-
-  void fill(size_t side, size_t set, const Sample& sample) {
-    for (size_t i = 0; i < sample.before.size(); ++i) {
-      const Json& place = places_[side].at(set).at(i);
-      if (!sample.before[i].defined() || sample.before[i].bytes() == 0) continue;
-      const std::span<std::byte> memory = sides_[side]->memory();
-      const auto at = place.at("at").get<size_t>(), bytes = sample.before[i].bytes();
-      if (place.at("bytes") != bytes || at > memory.size() || bytes > memory.size() - at) {
-        throw Refusal("timed", fmt::format("tensor {} of its call is not where it should be", i));
-      }
-      if (sample.fresh[i]) {  // no number of an earlier call may stay there
-        std::memset(memory.data() + at, static_cast<int>(draw_.next() & 0xff), bytes);
-      } else {
-        std::memcpy(memory.data() + at, sample.before[i].raw_data(), bytes);
-      }
-    }
-  }
-
-  Tensor tensor_at(size_t side, size_t set, size_t tensor, const Tensor& like) const {
-    Tensor copy = like.empty_like();
-    const auto at = places_[side].at(set).at(tensor).at("at").get<size_t>();
-    if (copy.bytes() > 0) std::memcpy(copy.mutable_raw_data(), sides_[side]->memory().data() + at, copy.bytes());
-    return copy;
-  }
-
-  // With what a variant of the project's own made of the same numbers: as far as two variants may be apart.
-  void compare(size_t set, const Sample& sample) {
-    const bool has_numbers = std::ranges::any_of(sample.after, measure::is_measured);
-    for (size_t i = 0; i < sample.before.size(); ++i) {
-      if (!sample.before[i].defined()) continue;
-      const Tensor got = tensor_at(0, set, i, sample.before[i]);
-      if (!sample.written[i]) {
-        if (got.bytes() > 0 && std::memcmp(got.raw_data(), sample.before[i].raw_data(), got.bytes()) != 0) {
-          throw Refusal("inputs", fmt::format("a timed call changed tensor {} {}", i, got.to_string()));
-        }
-      } else if (measure::is_measured(got) || !has_numbers) {
-        const Errors errors = errors_of(measure::numbers_of(got), measure::numbers_of(sample.after[i]));
-        const double most = 8 * std::max(own_[i].norm, measure::largest_error(type_));
-        if (!(errors.norm <= most)) {
-          throw Refusal("timed",
-                        fmt::format("a timed call left tensor {} {} off by {:.2g} of its norm, at most {:.2g} is "
-                                    "accepted",
-                                    i, got.to_string(), errors.norm, most));
-        }
-      }
-    }
-  }
-
-  void compare_exactly(size_t set, const Sample& sample) {
-    const std::vector<measure::Output> exact = exact_outputs(timed_, slot_, type_, sample);
-    for (const measure::Output& output : exact) {
-      const Tensor got = tensor_at(0, set, output.tensor, sample.before[output.tensor]);
-      const Errors errors = errors_of(measure::numbers_of(got), output.numbers), own = own_[output.tensor];
-      // The own variants' sums of a few terms may be exact by luck: one rounding is never too much.
-      const DType type = got.dtype();
-      const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24;
-      if (!(errors.norm <= std::max(4 * own.norm, unit)) || !(errors.largest <= 8 * std::max(own.largest, unit))) {
-        throw Refusal(
-            "precision",
-            fmt::format("tensor {} of a timed call is off by {:.2g} of its norm and {:.2g} in one element, the "
-                        "project's own variants by {:.2g} and {:.2g} at most",
-                        output.tensor, errors.norm, errors.largest, own.norm, own.largest));
-      }
-    }
-  }
-
-  // So many that they take the time of a hundred messages.
-  size_t calls_a_round() {
-    double one = 0;
-    for (Examiner* side : sides_) one = side->run_calls({0, 1}) / 2;  // of the variant beside, the second
-    return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
-  }
-
-  TimedResult run_rounds() {
-    TimedResult result;
-    const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
-    own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
-    const size_t count = calls_a_round();
-    const auto start = Clock::now();
-    std::vector<size_t> order(sets);
-    std::iota(order.begin(), order.end(), size_t{0});
-    // The first one warms up.
-    for (int64_t round = 0; round <= plan_.rounds && (round <= least_rounds || seconds_since(start) < plan_.seconds);
-         ++round) {
-      for (size_t i = sets - 1; i > 0; --i) std::swap(order[i], order[draw_.next() % (i + 1)]);
-      const std::vector<size_t> calls(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
-      const uint64_t first_seed = plan_.seed + 1 + static_cast<uint64_t>(round) * sets;
-      std::vector<Sample> samples;
-      for (size_t i = 0; i < count; ++i) {
-        samples.push_back(sample_of(timed_, slot_, type_, first_seed + i));
-        for (const size_t side : {0, 1}) fill(side, calls[i], samples[i]);
-      }
-      const size_t first = draw_.next() % 2;
-      for (const size_t side : {first, 1 - first}) {
-        const double seconds = sides_[side]->run_calls(calls) / static_cast<double>(count);
-        if (round > 0) (side == 0 ? result.seconds : result.seconds_against).push_back(seconds);
-      }
-      sides_[0]->check_threads();
-      for (size_t i = 0; i < count; ++i) compare(calls[i], samples[i]);
-      const size_t exact = draw_.next() % count;  // nobody knows which
-      compare_exactly(calls[exact], samples[exact]);
-    }
-    return result;
-  }
-
- public:
-  Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
-      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), index_(index), timed_(plan.cases[index]) {}
-
-  TimedResult run() {
-    TimedResult result;
-    result.what = prepare(0);
-    if (result.what.empty()) result.what = prepare(1);
-    if (result.what.empty()) result = run_rounds();
-    for (const size_t side : {0, 1}) {
-      if (!places_[side].empty()) sides_[side]->end_calls();
-    }
-    return result;
-  }
-};
-
-}  // namespace
-
-std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, DType type, const std::string& judged) {
-  std::string name = judged;
+// The variant that makes the call without the plug-in, or, if it is the judged one, the next best.
+std::string variant_beside(const Judged& judged, const examples::TimedCase& timed, DType type) {
+  std::string name = judged.registered.variant;
   const auto note = [&](const SlotSpy::Seen& seen) { name = seen.again().name; };
-  look_at(timed, slot, type, type, 0, note);
-  cli::with_each_variant(slot, Device::cpu, [&](const VariantBase& v) {
-    if (name == judged && judged != v.name) look_at(timed, slot, type, type, 0, note);
+  look_at(timed, judged.slot, type, 0, note);
+  cli::with_each_variant(judged.slot, Device::cpu, [&](const VariantBase& v) {
+    if (name == judged.registered.variant && name != v.name) look_at(timed, judged.slot, type, 0, note);
   });
   return name;
 }
 
-TimedResult time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type,
-                      const TimingPlan& plan) {
-  return Timing(judged, against, slot, index, type, plan).run();
+// Compares the slot's call in a case with that of the project's variants, on one thread and on seven, and with two
+// drawn numbers of its first tensor large and subnormal, not a number and infinite. Throws Refusal; Error of kind
+// forced_variant: it does not take the call.
+void check_large(const Judged& judged, const examples::TimedCase& timed, DType type, uint64_t seed) {
+  RandomSequence draw({.seed = seed, .layer = 13});
+  look_at(timed, judged.slot, type, seed, [&](const SlotSpy::Seen& seen) {
+    const std::string what = fmt::format("{} {}", name(type), seen.sizes);
+    examples::GuardPages::set_description(what);
+    for (const auto& [one, other] : {std::pair{1e4f, 1e-40f}, {NAN, INFINITY}, {1.0f, -INFINITY}}) {
+      for (const float value : {one, other}) put(*seen.tensors[0], value, draw);
+      const Snapshot before(seen.tensors);
+      std::vector<Made> own;
+      cli::with_each_variant(judged.slot, Device::cpu, [&](const VariantBase&) {
+        before.restore();
+        own.push_back(made_by(seen, before));
+      });
+      Made made;
+      for (const int count : {1, 7, 7}) {
+        set_threads(count);
+        judged.run("large", what, [&] {
+          before.restore();
+          Made now = made_by(seen, before);
+          if (count == 7 && now.written != made.written) throw Refusal("large", "other bits on 7 threads");
+          made = std::move(now);
+        });
+      }
+      compare("large", seen, type, made, own);
+    }
+  });
+}
+
+// Times it beside another variant, in turns, on other numbers in each round. Throws as check_large().
+Json time_case(const Judged& judged, const examples::TimedCase& timed, DType type, const JudgeOptions& options) {
+  constexpr int64_t least_rounds = 6;
+  const int64_t most_rounds = options.quick ? 7 : 15;
+  const std::string against = options.against.empty() ? variant_beside(judged, timed, type) : options.against;
+  std::string what;
+  std::vector<double> times[2];
+  RandomSequence draw({.seed = options.seed, .layer = 77});
+  int64_t calls = 1;  // of each side in a round
+  const auto start = Clock::now();
+  for (int64_t round = 0; round <= most_rounds; ++round) {  // the first one warms up
+    if (round > least_rounds && seconds_since(start) > (options.quick ? 0.7 : 2.0)) break;
+    look_at(timed, judged.slot, type, options.seed + static_cast<uint64_t>(round), [&](const SlotSpy::Seen& seen) {
+      set_poison(false);  // from here on it would cost time
+      what = fmt::format("{} {}", seen.sizes, name(type));
+      const Snapshot before(seen.tensors);
+      Made made[2];
+      double seconds[2] = {};
+      const auto call = [&](size_t side) {
+        for (int64_t n = 0; n < calls; ++n) {
+          before.restore();
+          Made now = made_by(seen, before, &seconds[side]);
+          if (n > 0 && now.written != made[side].written) {
+            throw Refusal("timed", fmt::format("call {} with the same inputs gives other bits", n + 1));
+          }
+          made[side] = std::move(now);
+        }
+      };
+      const size_t first = draw.next() % 2;
+      for (const size_t side : {first, 1 - first}) {
+        if (side == 0) {
+          judged.run("timed", what, [&] { call(0); });
+        } else {
+          const cli::ForcedKernels forced({judged.registered.slot + "=" + against});
+          call(1);
+        }
+      }
+      compare("timed", seen, type, made[0], {made[1]});
+      for (const size_t side : {0, 1}) {
+        if (round > 0) times[side].push_back(seconds[side] / static_cast<double>(calls));
+      }
+      if (round == 0) calls = std::clamp<int64_t>(static_cast<int64_t>(5e-3 / std::min(seconds[0], seconds[1])), 1, 30);
+    });
+  }
+  const Interval interval = ratio_interval(times[1], times[0]);
+  return {{"call", what},
+          {"against", against},
+          {"seconds", median(times[0])},
+          {"seconds_against", median(times[1])},
+          {"rounds", times[0].size()},
+          {"ratio", median(times[1]) / median(times[0])},
+          {"ratio_low", finite_or_null(interval.low)},
+          {"ratio_high", finite_or_null(interval.high)}};
+}
+
+// The slot's cases at this batch.
+std::vector<examples::TimedCase> cases_of(const KernelSlot& slot, int64_t batch) {
+  auto cases = examples::timed_cases(batch);
+  std::erase_if(cases, [&](const auto& one) { return std::ranges::count(one.slots, &slot) == 0; });
+  return cases;
+}
+
+}  // namespace
+
+void check_timed(Judged& judged, const JudgeOptions& options, const std::vector<DType>& types) {
+  // What is large fits into the memory, and takes the slowest loops not long.
+  const auto cases = cases_of(judged.slot, options.batch),
+             large = cases_of(judged.slot, std::min<int64_t>(options.batch, options.quick ? 8 : 64));
+  std::vector<std::pair<size_t, DType>> all;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (const DType type : types) {
+      if (type != DType::f64) all.emplace_back(i, type);  // that is for checks alone
+    }
+  }
+  const std::string no_room = fmt::format("calls with batch {} take too much memory", options.batch);
+  const auto is_memory = [](const Error& error) { return error.code() == ExitCode::out_of_memory; };
+  std::string untimed = fmt::format("no row of {} says at which size", judged.slot.name());
+  const auto each = [&](const std::string& check, const auto& work) {
+    int64_t runs = 0;
+    for (const auto& [index, type] : spread(all, options.quick ? 2 : 9)) {
+      try {
+        work(index, type);
+        ++runs;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::forced_variant && !(check == "timed" && is_memory(error))) throw;
+        untimed = is_memory(error) ? no_room : "it, or the variant beside it, does not take these calls";
+      } catch (const std::bad_alloc&) {
+        if (check != "timed") throw;
+        untimed = no_room;
+      }
+    }
+    judged.passed(check, runs);
+  };
+  {
+    const examples::GuardPages guard;
+    each("large", [&](size_t index, DType type) { check_large(judged, large[index], type, options.seed); });
+  }
+  ::mallopt(M_MMAP_MAX, 0);  // since the guard nothing is cached, and new pages in each call would take its time
+  each("timed", [&](size_t index, DType type) {
+    judged.verdict["timed"].push_back(time_case(judged, cases[index], type, options));
+  });
+  if (judged.verdict["timed"].empty()) judged.verdict["untimed"] = untimed;
 }
 
 }  // namespace hs::bench::judge

@@ -308,9 +308,7 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
       leaf.grad() = Tensor::from(values, leaf.shape()).to(how.device);
     }
     const bool is_parameter = how.autocast != DType::f32 && leaf.shape().rank() == 1 && inputs[0].shape().rank() > 1;
-    Tensor operand = has_16_bits(how.dtype) && !is_parameter ? cast(leaf, how.dtype) : leaf;
-    for (const Tensor& other : operands)
-      if (how.shared && other.defined() && other.shape() == operand.shape()) operand = other;
+    const Tensor operand = has_16_bits(how.dtype) && !is_parameter ? cast(leaf, how.dtype) : leaf;
     operands.push_back(cast_unaligned ? placed(operand, how) : operand);
   }
   const Tensor y = row.run(operands);

@@ -1,5 +1,5 @@
 // Runs rows of the op table and checks them, for the tests of kernels and for what judges one: a row on a device, in a
-// type, with every variant of every slot that it reaches forced in turn, or with one variant in another process.
+// type, with every variant of every slot that it reaches forced in turn, or with one that is judged.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,6 @@ struct RowRun {
   std::set<size_t> frozen = {};              // inputs that need no gradient
   std::set<size_t> missing = {};             // inputs that are undefined
   bool sparse = false;                       // most of dy is zero, as it is after ReLU and pooling
-  bool shared = false;                       // an input is the same tensor as the first one of its shape
 };
 
 // A run on a device in a type, with numbers representable in that type.
@@ -63,7 +62,7 @@ std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 // variant is a failed check.
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
 
-// A variant that is judged: it runs in another process, and takes the place of the variants of this one.
+// A variant that is judged takes the place of all others.
 struct Candidate {
   std::string slot, variant;
   Device device = Device::cpu;

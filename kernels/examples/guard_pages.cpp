@@ -3,10 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -143,18 +141,6 @@ GuardPages::~GuardPages() {
     for (const Fenced& fenced : all) munmap(fenced.first, (fenced.pages + 2) * page());
   }
   s.unused.clear();
-}
-
-bool GuardPages::intact() {
-  const auto is_closed = [](const uint8_t* page) {
-    return ::access(reinterpret_cast<const char*>(page), F_OK) != 0 && errno == EFAULT;
-  };
-  const auto is_fenced = [&](const Fenced& fenced) {
-    return is_closed(fenced.first) && is_closed(fenced.first + (fenced.pages + 1) * page());
-  };
-  const State& s = state();
-  return std::ranges::all_of(s.used, is_fenced, &std::pair<void* const, Fenced>::second) &&
-         std::ranges::all_of(s.unused, [&](const auto& some) { return std::ranges::all_of(some.second, is_fenced); });
 }
 
 void GuardPages::set_side(Side side) { state().side = side; }

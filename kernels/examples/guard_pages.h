@@ -20,7 +20,6 @@ class GuardPages : NonCopyable {
   ~GuardPages();
 
   enum class Side { behind, before };
-  static bool intact();                               // whether nobody has made a guard page accessible
   static void set_side(Side side);                    // of new storages; at first behind
   static void set_description(const std::string& s);  // of what runs, for the line about a fault
 };

@@ -46,7 +46,7 @@ TEST_CASE("a row that throws is one failure, with its name, and ends no other ro
   CHECK(failure_of(broken, how, [] { throw 1; }) == "cpu f16 broken: stopped at the failed check above");
 }
 
-// As a judge has it in another process: the forced simple kernel, and what makes of its results a wrong one's.
+// As the judge has it: the forced simple kernel, and what makes of its results a wrong one's.
 TEST_CASE("a candidate takes the place of the variants, and what it gets wrong is a line with its name") {
   if (!is_whole_table()) return;
   const OpCase& row = *std::ranges::find(op_table(), "add (3, 5)", &OpCase::name);
