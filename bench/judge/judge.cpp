@@ -56,13 +56,15 @@ void judge_here(const JudgeOptions& options, const Registered& registered, const
     } catch (const Refusal& refusal) {
       judged.verdict["refused_by"] = refusal.check;
       judged.verdict["reason"] = refusal.what();
+    } catch (const Error& error) {  // of a row that a plug-in brings along
+      if (error.code() == ExitCode::out_of_memory) throw;
+      judged.verdict["refused_by"] = "rows";
+      judged.verdict["reason"] = error.what();
     }
     tell(judged.verdict);
     tell({{"end", true}});
-  } catch (const Error& error) {
-    tell({{"error", error.what()}, {"code", static_cast<int>(error.code())}});
-  } catch (const std::bad_alloc& error) {
-    tell({{"error", error.what()}, {"code", static_cast<int>(ExitCode::out_of_memory)}});
+  } catch (const std::exception& error) {  // there is no memory
+    tell({{"error", error.what()}});
   }
 }
 
@@ -89,10 +91,9 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
     is_whole = what.contains("end");
     if (what.contains("runs")) runs = what["runs"].get<std::string>() + ": ";
     if (what.contains("checks")) verdict = std::move(what);
-    if (!what.contains("error")) continue;
-    error = fmt::format("{}; it may take {} MiB", what["error"].get<std::string>(), most_memory() >> 20);
-    const auto code = static_cast<ExitCode>(what["code"].get<int>());
-    if (code != ExitCode::out_of_memory) throw Error(code, what["error"].get<std::string>());
+    if (what.contains("error")) {
+      error = fmt::format("{}; it may take {} MiB", what["error"].get<std::string>(), most_memory() >> 20);
+    }
   }
   const auto refuse = [&](const std::string& check, const std::string& reason) {
     verdict["refused_by"] = check;

@@ -101,7 +101,7 @@ void compare(const std::string& check, const SlotSpy::Seen& seen, DType type, co
       // Bytes and positions: rounding decides where two sums are nearly equal, as few are.
       double others = 0;
       for (size_t j = 0; j < got.size(); ++j) others += got[j] != its_own[0][j];
-      const double most = (size_of(type) == 2 ? 0.3 : 0.02) * static_cast<double>(got.size());
+      const double most = (size_of(type) == 2 ? 0.3 : 0.1) * static_cast<double>(got.size());
       if (others > most) wrong = fmt::format("has {} of {} bytes that others do not give", others, got.size());
     }
     if (wrong.empty()) continue;
