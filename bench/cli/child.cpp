@@ -27,6 +27,7 @@ using TemporaryFile = std::unique_ptr<FILE, int (*)(FILE*)>;
 TemporaryFile temporary_file() {
   TemporaryFile file(std::tmpfile(), std::fclose);
   if (!file) fail(ExitCode::io, "a temporary file cannot be created: {}", std::strerror(errno));
+  ::fcntl(::fileno(file.get()), F_SETFL, O_APPEND);  // to look at its size moves the position that the child has, too
   return file;
 }
 
