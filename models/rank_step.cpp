@@ -5,6 +5,8 @@
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
+#include "engine/check.h"
+#include "engine/files/crc32c.h"
 
 namespace hs {
 
@@ -70,6 +72,25 @@ bool RankStep::finish(StepSeconds& seconds) {
   const StepPart part("exchange", seconds.exchange);
   sums_->finish_step();
   return flags_from_ranks_[0] != 0;
+}
+
+// Replicas that have drifted apart would continue, and nothing else would show it.
+void RankStep::compare_weights(int64_t epoch, int64_t step) const {
+  if (!exchange_) return;
+  const Tensor values = arena_.values.to(Device::cpu);
+  const uint32_t sum = crc32c(values.raw_data(), static_cast<size_t>(values.bytes()));
+  std::vector<float> sums(2 * static_cast<size_t>(exchange_->size()));  // of each rank: both halves, as integers
+  const size_t own = 2 * static_cast<size_t>(exchange_->rank());
+  sums[own] = static_cast<float>(sum >> 16);
+  sums[own + 1] = static_cast<float>(sum & 0xffff);
+  if (!exchange_->gather(sums, is_interrupted_)) throw Interrupted();
+  for (size_t i = 2; i < sums.size(); i += 2) {
+    if (sums[i] == sums[0] && sums[i + 1] == sums[1]) continue;
+    fail(ExitCode::rank,
+         "rank {}: its weights after step {} of epoch {} are not those of rank 0; use the same program and kind of CPU "
+         "for all ranks",
+         i / 2, step, epoch);
+  }
 }
 
 // Sent before the gradients, so that it is hidden behind backward.

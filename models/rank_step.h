@@ -31,6 +31,8 @@ class RankStep : public TrainStep {  // of one run; not thread safe
   void wait_for_all();
   // After run(): whether rank 0 wants no step after it.
   bool finish(StepSeconds& seconds);
+  // After a step: throws Error (rank) if a rank's weights are not those of rank 0, and Interrupted.
+  void compare_weights(int64_t epoch, int64_t step) const;
 
  private:
   void exchange_losses();

@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
-#include "engine/files/crc32c.h"
 #include "kernels/cast/cast.h"
 #include "models/layers.h"
 #include "models/training_run.h"
@@ -34,13 +32,16 @@ std::string first_stage_not_finite(Module& model, Tensor images) {
   return "";
 }
 
-}  // namespace
-
+// "conv1.weight, of layer conv1"
 std::string with_layer(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? parameter : fmt::format("{}, of layer {}", parameter, parameter.substr(0, dot));
 }
 
+// Names the tensor with which a run's numbers went wrong, once it is known that they did: a parameter, because a single
+// one spoils everything else; then the output of the model's first stage that computes one from these images, if they
+// are given; then a gradient; otherwise "the loss". The losses are read later than they are computed, so more may have
+// gone wrong since.
 std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images) {
   for (const NamedParameter& parameter : model.parameters()) {  // in its order: statistics after what they depend on
     if (!is_finite(parameter.value->detach())) return with_layer(parameter.name);
@@ -54,6 +55,7 @@ std::string first_not_finite(const ParameterArena& arena, Module& model, const T
   return "the loss";
 }
 
+// A tensor of a state, the weights first; empty if all are finite.
 std::string first_not_finite(const TrainingState& state, const ParameterArena& arena) {
   for (const NamedParameter& parameter : arena.parameters()) {
     if (!is_finite(state.tensors.at(parameter.name))) return parameter.name;
@@ -64,67 +66,46 @@ std::string first_not_finite(const TrainingState& state, const ParameterArena& a
   return "";
 }
 
-// Replicas that have drifted apart would continue, and nothing else would show it.
-void TrainingRun::compare_weights() {
-  Exchange* const ranks = config_.sum.exchange;
-  if (!ranks) return;
-  const Tensor values = arena_.values.to(Device::cpu);
-  const uint32_t sum = crc32c(values.raw_data(), static_cast<size_t>(values.bytes()));
-  std::vector<float> sums(2 * static_cast<size_t>(ranks->size()));  // of each rank: both halves, as integers
-  const size_t own = 2 * static_cast<size_t>(ranks->rank());
-  sums[own] = static_cast<float>(sum >> 16);
-  sums[own + 1] = static_cast<float>(sum & 0xffff);
-  if (!ranks->gather(sums, hooks_.is_interrupted)) throw Interrupted();
-  for (size_t i = 2; i < sums.size(); i += 2) {
-    if (sums[i] == sums[0] && sums[i + 1] == sums[1]) continue;
-    fail(ExitCode::rank,
-         "rank {}: its weights after step {} of epoch {} are not those of rank 0; use the same program and kind of CPU "
-         "for all ranks",
-         i / 2, step_, epoch_);
+}  // namespace
+
+void NumberCheck::refuse(const std::string& what, const Batch& batch) const {
+  const Autocast amp(config.precision, arena);
+  const Tensor images = batch.images.defined() ? step.input_of(on_device(batch, config.device)).input : Tensor();
+  fail(ExitCode::numeric, "{}; first tensor that is not finite: {}; try a smaller learning rate than {}", what,
+       first_not_finite(arena, model, images), config.optimizer.learning_rate);
+}
+
+void NumberCheck::read_losses(const Position& at, const Batch& last) {
+  if (const int64_t bad_batch = losses.read(); bad_batch > 0) {
+    refuse(fmt::format("the loss became {} at step {} of epoch {}", std::isnan(losses.sum()) ? "nan" : "inf",
+                       (bad_batch + config.accumulate - 1) / config.accumulate, at.epoch),
+           last);
+  }
+  // Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
+  const OptimizerConfig& rule = config.optimizer;
+  const bool skips_outliers = rule.outlier > 0 || rule.loss_outlier > 0;
+  if (!scaler.config().enabled && rule.clip <= 0 && !skips_outliers) return;
+  if (const int64_t skipped = skips.look(scaler); skipped >= max_skipped) {
+    refuse(fmt::format("{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite{}",
+                       skipped, at.step, at.epoch, skips_outliers ? ", or the step an outlier" : ""),
+           last);
   }
 }
 
-void TrainingRun::read_losses(const Batch& last) {
-  const int64_t bad_batch = losses_.read();
-  if (bad_batch == 0) return check_skipped(last);
-  fail(ExitCode::numeric,
-       "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning rate "
-       "than {}",
-       std::isnan(losses_.sum()) ? "nan" : "inf", (bad_batch + config_.accumulate - 1) / config_.accumulate, epoch_,
-       first_bad_tensor(last), config_.optimizer.learning_rate);
-}
-
-// Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
-void TrainingRun::check_skipped(const Batch& last) {
-  const OptimizerConfig& rule = config_.optimizer;
-  const bool skips_outliers = rule.outlier > 0 || rule.loss_outlier > 0;
-  if (!scaler_.config().enabled && rule.clip <= 0 && !skips_outliers) return;
-  const bool can_fall = scaler_.config().enabled && scaler_.scale() > scaler_.config().smallest;
-  const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
-  const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
-  skips_.in_a_row = all && !can_fall ? skips_.in_a_row + steps : 0;
-  if (skips_.in_a_row < max_skipped) return;
-  fail(ExitCode::numeric,
-       "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite{}; first tensor "
-       "that is not finite: {}; try a smaller learning rate than {}",
-       skips_.in_a_row, step_, epoch_, skips_outliers ? ", or the step an outlier" : "", first_bad_tensor(last),
-       rule.learning_rate);
-}
-
 // An epoch's last update affects the loss of an evaluation first.
-void TrainingRun::check_finite(const Evaluation& evaluation, const char* what, BatchSource& source) {
+void NumberCheck::evaluation(const Evaluation& evaluation, const char* what, BatchSource& source,
+                             const Position& at) const {
   if (std::isfinite(evaluation.loss)) return;
-  fail(ExitCode::numeric,
-       "the {} loss became {} after step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
-       "rate than {}",
-       what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_,
-       first_bad_tensor(config_.sum.exchange ? Batch{} : source.next()), config_.optimizer.learning_rate);
+  refuse(fmt::format("the {} loss became {} after step {} of epoch {}", what,
+                     std::isnan(evaluation.loss) ? "nan" : "inf", at.step, at.epoch),
+         config.sum.exchange ? Batch{} : source.next());
 }
 
-std::string TrainingRun::first_bad_tensor(const Batch& last) {
-  const Autocast amp(config_.precision, arena_);
-  if (!last.images.defined()) return first_not_finite(arena_, model_, {});
-  return first_not_finite(arena_, model_, one_step_->input_of(on_device(last, config_.device)).input);
+void NumberCheck::state(const TrainingState& state, const Position& at) const {
+  if (const std::string bad = first_not_finite(state, arena); !bad.empty()) {
+    fail(ExitCode::numeric, "after step {} of epoch {}, {} is not finite; try a smaller learning rate than {}", at.step,
+         at.epoch, with_layer(bad), config.optimizer.learning_rate);
+  }
 }
 
 }  // namespace hs

@@ -1,22 +1,31 @@
-// TrainingRun: what train() does, in four files. models/train.cpp has the loop, models/validation.cpp the evaluations
-// and what may end it early, models/training_checks.cpp what must not pass unnoticed, models/resume.cpp the state.
+// What the loop of models/train.cpp calls around its steps. models/training_checks.cpp has the bodies of NumberCheck,
+// models/validation.cpp those of Judge, models/resume.cpp those of Saver.
 #pragma once
 
 #include <chrono>
 #include <cmath>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/observe.h"
 #include "models/captured_step.h"
-#include "models/rank_step.h"
-#include "models/step_phases.h"
 #include "models/train.h"
+#include "models/train_step.h"
 
 namespace hs {
+
+// What an epoch is made of.
+struct EpochSize {
+  int64_t samples, batches, steps;
+};
+
+// Where a run is.
+struct Position {
+  int64_t epoch = 1;    // from 1
+  int64_t step = 0;     // steps of it that are done
+  int64_t samples = 0;  // samples of it that are done
+};
 
 // Scalars logged on the device, so that no step waits for one.
 class DeviceLog {
@@ -41,14 +50,19 @@ class DeviceLog {
   int64_t added_ = 0, read_ = 0;
 };
 
-// The losses of an epoch's batches.
+// What the steps of an epoch leave on the device: the losses of their batches and, with loss scaling, the scales.
 class Losses {
  public:
-  Losses(int64_t batches, Device device) : log_(batches, device) {}
+  Losses(const EpochSize& epoch, const TrainConfig& config, bool has_scales)
+      : losses_(epoch.batches, config.device),
+        scales_(has_scales ? epoch.steps : 0, config.device),
+        has_scales_(has_scales),
+        every_step_(config.sum.exchange != nullptr) {}
 
   // Those of the epoch's first `batches`, which were read before the run was interrupted, and none after them.
   void restart(int64_t batches = 0, double sum = 0, int64_t samples = 0) {
-    log_.restart();
+    losses_.restart();
+    scales_.restart();
     samples_.clear();
     before_ = batches;
     read_ = 0;
@@ -56,12 +70,17 @@ class Losses {
     count_ = samples;
   }
   void add(const Tensor& loss, int64_t samples) {  // loss: the mean over these samples
-    log_.add(loss);
+    losses_.add(loss);
     samples_.push_back(samples);
   }
-  void added(int64_t batches, int64_t samples) {  // by recorded steps; samples of each
-    log_.added(batches);
-    samples_.insert(samples_.end(), static_cast<size_t>(batches), samples);
+  void add_scale(const Tensor& scale) {
+    if (has_scales_) scales_.add(scale);
+  }
+  // By recorded steps of one batch each, to tensors().
+  void added(int64_t steps, int64_t samples_of_each) {
+    losses_.added(steps);
+    if (has_scales_) scales_.added(steps);
+    samples_.insert(samples_.end(), static_cast<size_t>(steps), samples_of_each);
   }
 
   // Reads what was added since the last call. Returns the number, from 1, of the epoch's first batch whose loss is not
@@ -69,24 +88,31 @@ class Losses {
   int64_t read() {
     const Range range("read losses");
     last_read_ = Clock::now();
-    for (const float loss : log_.read()) {
+    for (const float loss : losses_.read()) {
       sum_ += static_cast<double>(loss) * static_cast<double>(samples_[read_]);
       count_ += samples_[read_++];
       if (!std::isfinite(loss)) return before_ + static_cast<int64_t>(read_);
     }
     return 0;
   }
-  // At the first step, then ten times a second.
-  bool is_due() const { return read_ == 0 || Clock::now() - last_read_ > std::chrono::milliseconds(100); }
+  void read_scales(std::vector<float>& all) {  // adds those since the last call
+    for (const float scale : scales_.read()) all.push_back(scale);
+  }
+  // At the first step, then ten times a second. Among ranks after each step: all read in the same one.
+  bool is_due() const {
+    return every_step_ || read_ == 0 || Clock::now() - last_read_ > std::chrono::milliseconds(100);
+  }
   double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
   double sum() const { return sum_; }                                 // of loss * samples, over those read
   int64_t samples() const { return count_; }                          // number of those read
-  const DeviceLog& log() const { return log_; }                       // where recorded steps add theirs
+  int64_t size() const { return losses_.size(); }                     // number of losses added
+  StepLogs tensors() const { return {losses_.tensor(), has_scales_ ? scales_.tensor() : Tensor()}; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  DeviceLog log_;
+  DeviceLog losses_, scales_;
+  const bool has_scales_, every_step_;
   std::vector<int64_t> samples_;  // of each batch so far
   int64_t before_ = 0;            // batches that were read before
   size_t read_ = 0;               // batches
@@ -95,84 +121,87 @@ class Losses {
   Clock::time_point last_read_;
 };
 
-// A run: its place (epoch and step), what it needs for a step, and its results so far.
-class TrainingRun {
+// Counts the steps that were skipped one after another.
+class Skips {
  public:
-  TrainingRun(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test, const TrainConfig& config,
-              const TrainHooks& hooks);
-  TrainResult train();
+  void ran(int64_t steps) { steps_ += steps; }  // since the last look
+  void resume(const GradScaler& scaler) { skipped_ = scaler.skipped(); }
+
+  // How many in a row, up to now. Not those that made the loss scale smaller, which is what they are for.
+  int64_t look(const GradScaler& scaler) {
+    const bool can_fall = scaler.config().enabled && scaler.scale() > scaler.config().smallest;
+    const int64_t skipped = scaler.skipped(), steps = std::exchange(steps_, 0);
+    const bool all = skipped - std::exchange(skipped_, skipped) == steps;
+    return in_a_row_ = all && !can_fall ? in_a_row_ + steps : 0;
+  }
 
  private:
-  void train_to_the_end();
-  void abandon_sums() {
-    if (RankSums* sums = config_.sum.sums()) sums->abandon();
-  }
-  void compare_weights();
-  void begin_epoch();
-  bool steps();
-  bool fits_group() const;
-  void run_group();
-  Batch run_step();
-  void inspect_first_batch(const Batch& batch);
-  std::vector<Batch> next_batches();
-  void read_losses(const Batch& last);
-  void check_skipped(const Batch& last);
-  std::string first_bad_tensor(const Batch& last);
-  void read_scales();
-  void end_epoch();
-  EpochResult evaluated_epoch(bool is_tested = true);
-  void check_finite(const Evaluation& evaluation, const char* what, BatchSource& source);
-  bool must_validate() const;
-  void validate();
-  const Validation* best() const;
-  void keep_best();
-  bool has_reached_target() const;
-  std::string reason_to_end() const;
-  void save();
-  TrainingState state();
-  void restore(const TrainingState& state);
-
-  Module& model_;
-  ParameterArena& arena_;
-  BatchSource &training_, &test_;
-  const TrainConfig& config_;
-  const TrainHooks& hooks_;
-  const int64_t batches_, steps_;  // of an epoch
-  const std::unique_ptr<Optimizer> optimizer_;
-  GradScaler scaler_;
-  const ResidentSet* const set_;
-  // Where they are does not change from epoch to epoch: recorded steps write there.
-  Losses losses_;
-  DeviceLog scales_;
-  StepLogs logs_;
-  std::unique_ptr<TrainStep> one_step_;
-  RankStep* ranks_ = nullptr;  // one_step_, if gradients meet in a tree or among ranks
-  std::optional<CapturedStep> captured_;
-  std::optional<StepPhases> phases_;  // if a hook looks into a step
-  TrainResult result_;
-  int64_t epoch_ = 1;        // from 1
-  int64_t step_ = 0;         // steps of it that are done
-  int64_t position_ = 0;     // samples of it that are done
-  bool has_looked_ = false;  // with before_first_step
-  bool stopped_ = false;     // by should_stop
-  StepShare share_;          // of the step that runs
-  bool time_is_up_ = false;
-  Tensor best_;  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
-  struct {
-    int64_t steps = 0;     // taken since the last look at the scaler
-    int64_t skipped = 0;   // until then
-    int64_t in_a_row = 0;  // skipped, up to then
-  } skips_;
+  int64_t steps_ = 0;     // taken since the last look
+  int64_t skipped_ = 0;   // until then
+  int64_t in_a_row_ = 0;  // skipped, up to then
 };
 
-// "conv1.weight, of layer conv1"
-std::string with_layer(const std::string& parameter);
-// Names the tensor with which a run's numbers ceased to be numbers, once train() has found that they did: a parameter,
-// because a single one spoils everything else; then the output of the model's first stage that computes one from these
-// images, if they are given; then a gradient; otherwise "the loss". The losses are read later than they are computed,
-// so more may have gone wrong since. Uses the caller's ambient state.
-std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images);
-// A tensor of a state, the weights first; empty if all are finite.
-std::string first_not_finite(const TrainingState& state, const ParameterArena& arena);
+// Ends a run whose numbers are not finite any more: throws Error (numeric) that names the first tensor to show it.
+struct NumberCheck {
+  Module& model;
+  ParameterArena& arena;
+  const GradScaler& scaler;
+  const TrainStep& step;  // how the model reads a batch
+  const TrainConfig& config;
+  Losses& losses;
+  Skips skips = {};
+
+  // Reads the losses, and how many steps were skipped. last: a batch of the step before; may be empty
+  void read_losses(const Position& at, const Batch& last = {});
+  void evaluation(const Evaluation& evaluation, const char* what, BatchSource& source, const Position& at) const;
+  void state(const TrainingState& state, const Position& at) const;
+
+ private:
+  [[noreturn]] void refuse(const std::string& what, const Batch& batch) const;
+};
+
+// Evaluates a run's weights, for the result's epochs and validations, and says when they are good enough.
+struct Judge {
+  Module& model;
+  ParameterArena& arena;
+  const Optimizer& optimizer;
+  BatchSource& test;
+  const TrainConfig& config;
+  const TrainHooks& hooks;
+  const NumberCheck& numbers;
+  TrainResult& result;
+  Tensor best = {};  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
+
+  bool must_validate(const Position& at, int64_t steps_per_epoch) const;
+  void validate(const Position& at);
+  void end_epoch(const Position& at, double training_loss, bool is_tested);
+  bool has_reached_target() const;                // the newest validation or, if there are none, the newest test
+  std::string reason_to_end(bool is_late) const;  // before the last epoch; empty: none
+  void keep_best();                               // once training has ended
+
+ private:
+  Evaluation evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const;
+  const Validation* best_validation() const;
+};
+
+// Hands out a run's state, and continues from one: all that changes as the run goes on.
+struct Saver {
+  ParameterArena& arena;
+  Optimizer& optimizer;
+  GradScaler& scaler;
+  const TrainConfig& config;
+  const TrainHooks& hooks;
+  NumberCheck& numbers;
+  Judge& judge;
+  Position& at;
+  Losses& losses;
+  TrainResult& result;
+
+  void save();  // to hooks.on_state
+  void restore(const TrainingState& state, const EpochSize& epoch);
+
+ private:
+  TrainingState state();
+};
 
 }  // namespace hs

@@ -61,87 +61,81 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   return {correct / predictions, loss_sum / predictions};
 }
 
-EpochResult TrainingRun::evaluated_epoch(bool is_tested) {
-  const Range range("evaluate");
-  const WithAverage averaged(arena_, *optimizer_);
-  const Autocast amp(config_.precision, arena_);
-  EpochResult result{losses_.mean(), result_.seconds, {NAN, NAN}};
-  for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
-  if (!is_tested) return result;
-  const double start = steady_seconds();
-  result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted, config_.sum.exchange);
-  result.evaluation_seconds = steady_seconds() - start;
-  check_finite(result.test, "test", test_);
-  return result;
+bool Judge::must_validate(const Position& at, int64_t steps_per_epoch) const {
+  if (!config.validation || !is_due(config.validate_every, at.epoch, at.step, steps_per_epoch)) return false;
+  if (result.validations.empty()) return true;
+  const Validation& last = result.validations.back();
+  return last.epoch != at.epoch || last.step != at.step;
 }
 
-bool TrainingRun::must_validate() const {
-  if (!config_.validation || !is_due(config_.validate_every, epoch_, step_, steps_)) return false;
-  if (result_.validations.empty()) return true;
-  const Validation& last = result_.validations.back();
-  return last.epoch != epoch_ || last.step != step_;
-}
-
-void TrainingRun::validate() {
+void Judge::validate(const Position& at) {
   const Range range("validate");
-  const WithAverage averaged(arena_, *optimizer_);
-  const Autocast amp(config_.precision, arena_);
-  const double start = steady_seconds();
-  const Evaluation result =
-      evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted, config_.sum.exchange);
-  check_finite(result, "validation", *config_.validation);
-  const Validation* const before = best();
-  if (config_.patience > 0 && (!before || result.accuracy > before->result.accuracy)) {
-    if (!best_.defined()) best_ = Tensor::empty(arena_.values.shape(), DType::f32, config_.device);
-    best_.copy_from(arena_.values);
+  const WithAverage averaged(arena, optimizer);
+  double seconds = 0;
+  const Evaluation validation = evaluated(*config.validation, "validation", at, seconds);
+  const Validation* const before = best_validation();
+  if (config.patience > 0 && (!before || validation.accuracy > before->result.accuracy)) {
+    if (!best.defined()) best = Tensor::empty(arena.values.shape(), DType::f32, config.device);
+    best.copy_from(arena.values);
   }
-  result_.validations.push_back({epoch_, step_, result, steady_seconds() - start, result_.seconds});
-  if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
+  result.validations.push_back({at.epoch, at.step, validation, seconds, result.seconds});
+  if (hooks.on_validation) hooks.on_validation(result.validations.back());
+}
+
+void Judge::end_epoch(const Position& at, double training_loss, bool is_tested) {
+  const Range range("evaluate");
+  const WithAverage averaged(arena, optimizer);
+  EpochResult epoch{training_loss, result.seconds, {NAN, NAN}};
+  for (const EpochResult& before : result.epochs) epoch.seconds -= before.seconds;
+  if (is_tested) epoch.test = evaluated(test, "test", at, epoch.evaluation_seconds);
+  result.epochs.push_back(epoch);
+}
+
+Evaluation Judge::evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const {
+  const Autocast amp(config.precision, arena);
+  const double start = steady_seconds();
+  const Evaluation evaluation = evaluate(model, source, config.device, hooks.is_interrupted, config.sum.exchange);
+  seconds = steady_seconds() - start;
+  numbers.evaluation(evaluation, what, source, at);
+  return evaluation;
 }
 
 // The first of those of greatest accuracy; nullptr if there was none.
-const Validation* TrainingRun::best() const {
-  const auto& all = result_.validations;
-  const auto best = std::ranges::max_element(all, {}, [](const Validation& v) { return v.result.accuracy; });
-  return best == all.end() ? nullptr : &*best;
+const Validation* Judge::best_validation() const {
+  const auto& all = result.validations;
+  const auto found = std::ranges::max_element(all, {}, [](const Validation& v) { return v.result.accuracy; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 // Later weights than those of the best validation have only overfitted, or patience would not be asked for.
-void TrainingRun::keep_best() {
-  const Validation* const kept = best();
-  if (!best_.defined() || kept == &result_.validations.back() || result_.reached_target) return;
-  arena_.values.copy_from(best_);
-  const Autocast amp(config_.precision, arena_);
-  result_.epochs.back().test = evaluate(model_, test_, config_.device, {}, config_.sum.exchange);
-  result_.kept = fmt::format("step {} of epoch {}, whose accuracy of {:.2f} % in validation is the best", kept->step,
-                             kept->epoch, kept->result.accuracy * 100);
+void Judge::keep_best() {
+  const Validation* const kept = best_validation();
+  if (!best.defined() || kept == &result.validations.back() || result.reached_target) return;
+  arena.values.copy_from(best);
+  const Autocast amp(config.precision, arena);
+  result.epochs.back().test = evaluate(model, test, config.device, {}, config.sum.exchange);
+  result.kept = fmt::format("step {} of epoch {}, whose accuracy of {:.2f} % in validation is the best", kept->step,
+                            kept->epoch, kept->result.accuracy * 100);
 }
 
-// The newest validation where there are any, otherwise the newest test.
-bool TrainingRun::has_reached_target() const {
-  if (!config_.target) return false;
-  if (!config_.validation) {
-    return !result_.epochs.empty() && config_.target->is_reached_by(result_.epochs.back().test);
-  }
-  return !result_.validations.empty() && config_.target->is_reached_by(result_.validations.back().result);
+bool Judge::has_reached_target() const {
+  if (!config.target) return false;
+  if (!config.validation) return !result.epochs.empty() && config.target->is_reached_by(result.epochs.back().test);
+  return !result.validations.empty() && config.target->is_reached_by(result.validations.back().result);
 }
 
-std::string TrainingRun::reason_to_end() const {
+std::string Judge::reason_to_end(bool is_late) const {
   if (has_reached_target()) {
-    return fmt::format("the target {} {:g} is reached", config_.target->is_loss ? "loss" : "accuracy",
-                       config_.target->value);
+    return fmt::format("the target {} {:g} is reached", config.target->is_loss ? "loss" : "accuracy",
+                       config.target->value);
   }
-  const Validation* const kept = best();
-  if (config_.patience > 0 && kept && &result_.validations.back() - kept >= config_.patience) {
+  const Validation* const kept = best_validation();
+  if (config.patience > 0 && kept && &result.validations.back() - kept >= config.patience) {
     return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",
-                       config_.patience, kept->result.accuracy * 100, kept->step, kept->epoch);
+                       config.patience, kept->result.accuracy * 100, kept->step, kept->epoch);
   }
-  // Of ranks, rank 0's clock decides, a step later.
-  const bool late = config_.sum.exchange ? time_is_up_ : result_.seconds >= config_.max_seconds;
-  if (config_.max_seconds > 0 && late) {
-    return fmt::format("{:.1f} of at most {:.1f} s of training", result_.seconds, config_.max_seconds);
-  }
-  return "";
+  if (!is_late) return "";
+  return fmt::format("{:.1f} of at most {:.1f} s of training", result.seconds, config.max_seconds);
 }
 
 }  // namespace hs
