@@ -24,7 +24,7 @@ inline constexpr int slice_columns = 32;  // that a block sums at once: one cach
 
 template <class Out>
 struct PartialSums {  // of the weight and of the bias
-  PartialSum<Out> of[2];
+  PartialSum<Out> of[2] = {};
   int count = 0;
 };
 
@@ -33,7 +33,7 @@ template <class Out>
 __global__ void add_partials_kernel(Previous previous, PartialSums<Out> all) {
   previous.wait();
   __shared__ SharedArray<float, block_threads> sums;
-  const PartialSum<Out>& sum = all.of[blockIdx.y];
+  const PartialSum<Out> sum = blockIdx.y == 0 ? all.of[0] : all.of[1];  // an index would want local memory
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t column = int64_t{blockIdx.x} * slice_columns + thread % slice_columns;
   float total[4] = {};  // one would wait for each addition
