@@ -21,13 +21,14 @@ enum class ParameterRole : uint8_t {
   head,       // the matrix of the last layer
   adapter,    // a factor of a low-rank change of a matrix
 };
+// Whether such a parameter has one number for each channel.
 inline bool is_vector(ParameterRole role) { return role == ParameterRole::bias || role == ParameterRole::norm; }
 
 // A parameter or statistic, as Module::parameters() lists it.
 struct NamedParameter {
-  std::string name;  // "conv1.weight"
-  Tensor* value;     // the module's member
-  ParameterRole role;
+  std::string name;           // "conv1.weight"
+  Tensor* value;              // the module's member
+  ParameterRole role;         // what it does
   bool is_statistic = false;  // see Module::add_statistic()
   bool is_frozen = false;     // see Module::freeze()
 };

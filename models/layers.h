@@ -73,8 +73,9 @@ class Linear : public Module {  // linear() with its parameters
   Tensor bias_;    // (out), or undefined
 };
 
-class Head : public Linear {  // the last layer of a classifier: a score for each class
+class Head : public Linear {  // the last layer of a classifier
  public:
+  // (N, in) -> (N, classes), a score for each; otherwise as Linear.
   Head(int64_t in, int64_t classes, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform)
       : Linear(in, classes, keys, bias, init, ParameterRole::head) {}
 };
