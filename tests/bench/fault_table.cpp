@@ -237,8 +237,7 @@ TEST_CASE("6: runs that diverge name the first tensor that is not finite, and wr
   for (const std::string type : {"f32", "bf16", "f16"}) {
     check_fault({run + "--save-model m --precision " + type, 6, "first tensor that is not finite: "});
   }
-  check_fault(
-      {run + "--repeat 3", 6, "3 of 3 runs diverged; run 1: "});  // one is no reason to end the others
+  check_fault({run + "--repeat 3", 6, "3 of 3 runs diverged; run 1: "});  // one is no reason to end the others
   const TemporaryFolder folder;
   const Ended diverged = run_bench_line(run + "--json r.json --html r.html", {.folder = folder.path});
   CHECK(diverged.code == 6);
