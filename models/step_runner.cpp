@@ -22,6 +22,10 @@ const ResidentSet* resident_set(BatchSource& training, const TrainConfig& config
   return set;
 }
 
+bool has_taken_its_time(const TrainConfig& config, double seconds) {
+  return config.max_seconds > 0 && seconds >= config.max_seconds;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
@@ -51,7 +55,7 @@ StepRunner::StepRunner(Module& model, ParameterArena& arena, Optimizer& optimize
 
 NextStep StepRunner::next(const Position& at, TrainResult& result) {
   NextStep next;
-  next.share.last = config_.max_seconds > 0 && result.seconds >= config_.max_seconds;
+  next.share.last = has_taken_its_time(config_, result.seconds);
   if (fits_group(at)) {
     next.steps = config_.graph_steps;
     next.share.sizes.assign(static_cast<size_t>(next.steps), set_->batch);
@@ -125,7 +129,7 @@ void StepRunner::show_first_batch(const Batch& batch) {
 }
 
 bool StepRunner::is_late(double seconds) const {
-  return config_.sum.exchange ? time_is_up_ : config_.max_seconds > 0 && seconds >= config_.max_seconds;
+  return config_.sum.exchange ? time_is_up_ : has_taken_its_time(config_, seconds);
 }
 
 void StepRunner::compare_ranks(const Position& at) const {

@@ -37,10 +37,10 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   const LeafRange own = exchange ? leaves_of(batches, exchange->size(), exchange->rank()) : LeafRange{0, batches};
   // Of each batch: loss, predictions, correct ones. Then how many ranks were interrupted.
   std::vector<float> results(static_cast<size_t>(3 * batches + 1));
-  for (int64_t i = own.begin; i < own.end && results.back() == 0; ++i) {
+  for (int64_t i = own.begin; i < own.end; ++i) {
     if (is_interrupted && is_interrupted()) {
       results.back() = 1;  // an array of all ranks says so to all
-      continue;
+      break;
     }
     const Batch batch = on_device(source.next(), device);
     const auto [input, labels] = prepare(model.input_kind(), batch, source.pixel_scale());
