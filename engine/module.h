@@ -33,7 +33,7 @@ struct NamedParameter {
   bool is_frozen = false;     // see Module::freeze()
 };
 
-// What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
+// What a network reads: images, or windows of a text, whose last symbols it predicts (models/training/train_step.h).
 enum class InputKind : bool { images, tokens };
 
 // Neither copyable nor movable: parameters() returns pointers to members. Kept in a std::deque, not in a std::vector.

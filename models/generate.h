@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/device.h"
-#include "models/model_file.h"
+#include "models/models.h"
 
 namespace hs {
 

@@ -5,8 +5,8 @@
 #include "bench/cli/environment.h"
 #include "engine/check.h"
 #include "engine/printable.h"
+#include "models/files/run_folder.h"
 #include "models/models.h"
-#include "models/run_folder.h"
 
 namespace hs::bench::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bench/cli/clock.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs::bench::cli {
 

@@ -4,8 +4,8 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/experiment.h"
 #include "engine/files/npy.h"
+#include "models/files/model_file.h"
 #include "models/lora.h"
-#include "models/model_file.h"
 
 namespace hs::bench::commands {
 namespace {

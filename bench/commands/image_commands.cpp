@@ -19,8 +19,8 @@
 #include "engine/ambient.h"
 #include "engine/files/input_file.h"
 #include "kernels/normalize_image/normalize_image.h"
-#include "models/model_file.h"
-#include "models/train_step.h"
+#include "models/files/model_file.h"
+#include "models/training/train_step.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -23,8 +23,8 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "engine/storage.h"
+#include "models/files/model_file.h"
 #include "models/generate.h"
-#include "models/model_file.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {

@@ -7,7 +7,7 @@
 #include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
 #include "engine/check.h"
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 
 namespace hs::bench::measure {
 

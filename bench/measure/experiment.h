@@ -13,10 +13,10 @@
 #include "data/io/memory_source.h"
 #include "data/loader/loader.h"
 #include "engine/kernel.h"
-#include "models/checkpoint_plan.h"
 #include "models/lora.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/checkpoint_plan.h"
+#include "models/training/train.h"
 
 namespace hs::bench::measure {
 

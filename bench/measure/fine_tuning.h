@@ -5,7 +5,7 @@
 #include "bench/cli/command_line.h"
 #include "bench/measure/experiment.h"
 #include "engine/files/output_file.h"
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 
 namespace hs::bench::measure {
 

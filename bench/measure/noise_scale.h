@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "engine/module.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs::bench::measure {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/step_phases.h"
+#include "models/training/step_phases.h"
 
 namespace hs::bench::measure {
 

@@ -1,5 +1,5 @@
-// OneStep: a model with everything that its training step (models/train_step.h) needs, to run that step repeatedly. For
-// `profile` and its kind.
+// OneStep: a model with everything that its training step (models/training/train_step.h) needs, to run that step
+// repeatedly. For `profile` and its kind.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "bench/measure/experiment.h"
 #include "data/io/sample_source.h"
 #include "engine/ambient.h"
-#include "models/train_step.h"
+#include "models/training/train_step.h"
 
 namespace hs::bench::measure {
 

@@ -7,8 +7,8 @@
 #include "bench/cli/command_line.h"
 #include "bench/measure/step_profile.h"
 #include "engine/ranks/exchange.h"
-#include "models/gradient_sum.h"
-#include "models/train.h"
+#include "models/training/gradient_sum.h"
+#include "models/training/train.h"
 
 namespace hs::bench::measure {
 

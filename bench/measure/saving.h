@@ -1,5 +1,5 @@
-// --save, --save-every, --keep and --resume: a run that survives its process (models/run_folder.h). A state has the
-// flags of its run, so --resume alone continues it.
+// --save, --save-every, --keep and --resume: a run that survives its process (models/files/run_folder.h). A state has
+// the flags of its run, so --resume alone continues it.
 #pragma once
 
 #include <map>
@@ -7,8 +7,8 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
 #include "bench/measure/ranks.h"
-#include "models/run_folder.h"
-#include "models/train.h"
+#include "models/files/run_folder.h"
+#include "models/training/train.h"
 
 namespace hs::bench::measure {
 

@@ -7,7 +7,7 @@
 #include "data/formats/image_folder.h"
 #include "data/io/memory_source.h"
 #include "data/open_dataset.h"
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"

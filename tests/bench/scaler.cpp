@@ -10,7 +10,7 @@
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "tests/support/bench_outputs.h"
 
 namespace {

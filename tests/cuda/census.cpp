@@ -31,7 +31,7 @@
 #include "engine/storage.h"
 #include "kernels/linear/linear.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "source_dir.h"
 #include "tests/cuda_emulator/source/internal.h"
 #include "tests/support/checks.h"

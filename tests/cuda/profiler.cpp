@@ -7,7 +7,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "tests/support/checks.h"
 #include "tests/support/emulated.h"
 #include "tests/support/profiles.h"

@@ -14,7 +14,7 @@
 #include "engine/storage.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "tests/support/profiles.h"
 
 namespace hs::test {

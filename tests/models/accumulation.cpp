@@ -14,7 +14,7 @@
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/linear/linear.h"
 #include "kernels/relu/relu.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs::test {
 namespace {

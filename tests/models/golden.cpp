@@ -13,7 +13,7 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/models.h"
-#include "models/train_step.h"
+#include "models/training/train_step.h"
 #include "source_dir.h"
 #include "tests/support/npy.h"
 

@@ -12,7 +12,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/random_tensor.h"
@@ -205,7 +205,7 @@ TEST_CASE("NumPy opens .npy files") {
   }
 }
 
-// Calls what models/onnx.cpp does not know, in one way or another.
+// Calls what models/files/onnx.cpp does not know, in one way or another.
 struct Strange : Module {
   std::function<Tensor(const Tensor&)> work;
   Tensor forward(const Tensor& x) override { return work(x); }

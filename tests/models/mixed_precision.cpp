@@ -15,7 +15,7 @@
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs::test {
 

@@ -1,6 +1,6 @@
 // Trained models in files: every model comes back with the same outputs, bit for bit, and a file that does not fit is
 // refused with what does not, before anything is copied.
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 
 #include "engine/ambient.h"
 #include "models/layers.h"

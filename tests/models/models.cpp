@@ -9,7 +9,7 @@
 #include "engine/parallel.h"
 #include "kernels/dropout/dropout.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "tests/support/made_images.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/sanitized.h"

@@ -12,7 +12,7 @@
 #include "engine/ranks/exchange.h"
 #include "kernels/linear/linear.h"
 #include "models/models.h"
-#include "models/train.h"
+#include "models/training/train.h"
 #include "tests/support/loopback.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/tiny_run.h"

@@ -9,7 +9,7 @@
 #include <chrono>
 
 #include "engine/files/safetensors.h"
-#include "models/run_folder.h"
+#include "models/files/run_folder.h"
 #include "tests/support/child_process.h"
 #include "tests/support/interposed_calls.h"
 #include "tests/support/temporary_folder.h"

@@ -18,8 +18,8 @@
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/checkpoint_plan.h"
 #include "models/layers.h"
+#include "models/training/checkpoint_plan.h"
 #include "tests/support/random_tensor.h"
 
 namespace hs::test {

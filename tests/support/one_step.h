@@ -9,7 +9,7 @@
 #include "data/synthetic.h"
 #include "engine/ambient.h"
 #include "models/models.h"
-#include "models/train_step.h"
+#include "models/training/train_step.h"
 
 namespace hs::test {
 

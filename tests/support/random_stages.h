@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/random.h"
-#include "models/checkpoint_plan.h"
+#include "models/training/checkpoint_plan.h"
 
 namespace hs::test {
 

@@ -12,7 +12,7 @@
 #include "data/synthetic.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "models/layers.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs::test {
 

@@ -8,7 +8,7 @@
 #include "engine/checkpoint.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/relu/relu.h"
-#include "models/checkpoint_plan.h"
+#include "models/training/checkpoint_plan.h"
 
 TEST_CASE("toy: activation checkpointing") {
   constexpr int n = 12, width = 3, step = 5;

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "models/training_state.h"
+#include "models/files/training_state.h"
 
 namespace {
 

@@ -5,39 +5,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/batch.h"
 #include "engine/files/safetensors.h"
 #include "models/models.h"
 
 namespace hs {
-
-// What a file says about its model.
-struct ModelDescription {
-  std::string model;                          // as for make_model()
-  ModelSizes sizes;                           // as for make_model()
-  PixelScale scale;                           // how pixels become the model's input: see normalize_image()
-  std::string data;                           // the name of the data set that it was trained on; for people
-  std::string vocabulary = {};                // of a model of a text, the byte of each symbol
-  std::vector<std::string> class_names = {};  // see SampleInfo; empty: the numbers are the names
-  // Where to find the test samples again.
-  struct Origin {
-    std::string source;         // the name of a set, or a path
-    std::string size;           // "32x48" that its images were resized to; empty: as they are
-    double test_split;          // the fraction that was held out for the test; 0: the set has a test part
-    int64_t test;               // test samples
-    std::string contents = {};  // what tells the set from one that has changed; empty: not known
-  };
-  std::optional<Origin> origin = {};  // empty: not known
-
-  // What to call a class.
-  std::string class_name(size_t label) const {
-    return class_names.empty() ? std::to_string(label) : class_names[label];
-  }
-};
 
 // What load_model() returns.
 struct LoadedModel {
@@ -60,7 +34,7 @@ Metadata describe(const ModelDescription& description);             // the metad
 // "images": f32 (N, rows, columns, channels), normalised as for the model itself; output "logits": f32 (N, classes); N
 // is free. Of a model of a text: input "tokens": i64 (N, context), output "logits": f32 (N, context, classes). Dropout
 // is left out. The description is in the file's metadata. Throws Error (usage) that names a kernel or a shape that has
-// no counterpart in models/onnx.cpp.
+// no counterpart in models/files/onnx.cpp.
 std::string to_onnx(Module& model, const ModelDescription& description);
 
 }  // namespace hs

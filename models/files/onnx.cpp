@@ -18,7 +18,7 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 
 namespace hs {
 namespace {
@@ -111,7 +111,7 @@ class Graph {
     if (const auto* call = of(layer_norm_forward, one)) return add_layer_norm(*call);
     if (const auto* call = of(gelu_forward, one)) return add_gelu(*call);
     if (const auto* call = of(causal_attention_forward, one)) return add_attention(*call);
-    fail(ExitCode::usage, "onnx: the model calls the kernel {}, which has no counterpart in models/onnx.cpp",
+    fail(ExitCode::usage, "onnx: the model calls the kernel {}, which has no counterpart in models/files/onnx.cpp",
          one.slot.name());
   }
 
@@ -170,7 +170,7 @@ class Graph {
     }
     if (!is_flattened) return name;
     if (tensor.shape().rank() != 2 || tensor.shape()[0] != value.tensor.shape()[0]) {
-      fail(ExitCode::usage, "onnx: a reshape from {} to {}, which has no counterpart in models/onnx.cpp",
+      fail(ExitCode::usage, "onnx: a reshape from {} to {}, which has no counterpart in models/files/onnx.cpp",
            value.tensor.shape(), tensor.shape());
     }
     return node("Flatten", {name}, attribute("axis", 1));
@@ -216,7 +216,7 @@ class Graph {
   void add_gemm(const Gemm& call) {
     const GemmOptions& options = call.options;
     if (options.alpha != 1 || options.beta != 0 || options.epilogue == Epilogue::relu_backward) {
-      fail(ExitCode::usage, "onnx: a product with alpha, beta or a mask has no counterpart in models/onnx.cpp");
+      fail(ExitCode::usage, "onnx: a product with alpha, beta or a mask has no counterpart in models/files/onnx.cpp");
     }
     if (is_text_) return add_product(call);
     std::vector<std::string> inputs = {use(call.a), use(call.b)};

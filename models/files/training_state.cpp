@@ -1,4 +1,4 @@
-#include "models/training_state.h"
+#include "models/files/training_state.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "models/gradient_sum.h"
+#include "models/training/gradient_sum.h"
 
 #include <algorithm>
 #include <optional>

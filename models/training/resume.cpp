@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "engine/check.h"
-#include "models/training_run.h"
+#include "models/training/training_run.h"
 
 namespace hs {
 namespace {

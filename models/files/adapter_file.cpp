@@ -3,9 +3,9 @@
 #include <set>
 
 #include "engine/files/output_file.h"
+#include "models/files/metadata.h"
+#include "models/files/model_file.h"
 #include "models/lora.h"
-#include "models/metadata.h"
-#include "models/model_file.h"
 
 namespace hs {
 namespace {

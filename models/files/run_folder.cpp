@@ -1,4 +1,4 @@
-#include "models/run_folder.h"
+#include "models/files/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

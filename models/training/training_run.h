@@ -1,5 +1,5 @@
-// What the loop of models/train.cpp calls around its steps. models/training_checks.cpp has the bodies of NumberCheck,
-// models/validation.cpp those of Judge, models/resume.cpp those of Saver.
+// What the loop of models/training/train.cpp calls around its steps. models/training/training_checks.cpp has the bodies
+// of NumberCheck, models/training/validation.cpp those of Judge, models/training/resume.cpp those of Saver.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/observe.h"
-#include "models/captured_step.h"
-#include "models/train.h"
-#include "models/train_step.h"
+#include "models/training/captured_step.h"
+#include "models/training/train.h"
+#include "models/training/train_step.h"
 
 namespace hs {
 

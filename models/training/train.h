@@ -1,5 +1,5 @@
-// The training loop: read models/train.cpp first. Every technique is a field of TrainConfig whose off value runs
-// through the same code.
+// The training loop: read models/training/train.cpp first. Every technique is a field of TrainConfig whose off value
+// runs through the same code.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 #include "engine/module.h"
 #include "kernels/augment/augment.h"
 #include "kernels/optimizer/optimizer.h"
-#include "models/gradient_sum.h"
-#include "models/training_state.h"
+#include "models/files/training_state.h"
+#include "models/training/gradient_sum.h"
 
 namespace hs {
 
@@ -147,8 +147,8 @@ struct TrainHooks {
   std::function<bool()> is_interrupted;
 
   // A state to continue from, with the same bits as a run that was never stopped. The training source must deliver next
-  // what next_sample() says (models/training_state.h), and model, sources and config must be those of the run that the
-  // state is from; `epochs` may be larger if the schedule is constant.
+  // what next_sample() says (models/files/training_state.h), and model, sources and config must be those of the run
+  // that the state is from; `epochs` may be larger if the schedule is constant.
   const TrainingState* resume_from = nullptr;
   // Called after each step: whether the state after it, and after the evaluations due then, is to be handed to
   // on_state.

@@ -1,5 +1,6 @@
-// One training step. Every technique of models/train.h is implemented here or is a setting of something called here.
-#include "models/train_step.h"
+// One training step. Every technique of models/training/train.h is implemented here or is a setting of something called
+// here.
+#include "models/training/train_step.h"
 
 #include <algorithm>
 #include <numeric>

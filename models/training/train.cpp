@@ -1,14 +1,14 @@
-// The training loop: get a step's batches, run it (models/step_runner.h, models/train_step.h), read the losses,
-// evaluate after each epoch, save. docs/one_training_step.md walks through what a step calls.
-#include "models/train.h"
+// The training loop: get a step's batches, run it (models/training/step_runner.h, models/training/train_step.h), read
+// the losses, evaluate after each epoch, save. docs/one_training_step.md walks through what a step calls.
+#include "models/training/train.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
-#include "models/step_runner.h"
-#include "models/training_run.h"
+#include "models/training/step_runner.h"
+#include "models/training/training_run.h"
 
 namespace hs {
 namespace {

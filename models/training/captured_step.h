@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/captured_work.h"
-#include "models/train_step.h"
+#include "models/training/train_step.h"
 
 namespace hs {
 

@@ -1,4 +1,4 @@
-#include "models/rank_step.h"
+#include "models/training/rank_step.h"
 
 #include <numeric>
 #include <utility>

@@ -5,7 +5,7 @@
 #include "engine/check.h"
 #include "kernels/cast/cast.h"
 #include "models/layers.h"
-#include "models/training_run.h"
+#include "models/training/training_run.h"
 
 #if __FINITE_MATH_ONLY__
 #error "the search for NaN needs IEEE arithmetic: leave out -ffast-math and -ffinite-math-only"

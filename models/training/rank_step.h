@@ -1,12 +1,13 @@
 // RankStep: a training step whose micro-batches' gradients meet in a tree, in this process or among ranks
-// (models/gradient_sum.h). The losses of all ranks are exchanged behind backward, and what rank 0 decides with them.
+// (models/training/gradient_sum.h). The losses of all ranks are exchanged behind backward, and what rank 0 decides with
+// them.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "models/gradient_sum.h"
-#include "models/train_step.h"
+#include "models/training/gradient_sum.h"
+#include "models/training/train_step.h"
 
 namespace hs {
 

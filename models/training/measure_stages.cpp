@@ -4,7 +4,7 @@
 
 #include "engine/autograd.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/checkpoint_plan.h"
+#include "models/training/checkpoint_plan.h"
 
 namespace hs {
 namespace {

@@ -1,5 +1,6 @@
-// StepRunner: gets the batches of a run's next step and runs it: as it is (models/train_step.h), as this rank's part of
-// one (models/rank_step.h), or as a CUDA graph, which may be of several steps (models/captured_step.h).
+// StepRunner: gets the batches of a run's next step and runs it: as it is (models/training/train_step.h), as this
+// rank's part of one (models/training/rank_step.h), or as a CUDA graph, which may be of several steps
+// (models/training/captured_step.h).
 #pragma once
 
 #include <memory>
@@ -7,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include "models/captured_step.h"
-#include "models/rank_step.h"
-#include "models/step_phases.h"
-#include "models/training_run.h"
+#include "models/training/captured_step.h"
+#include "models/training/rank_step.h"
+#include "models/training/step_phases.h"
+#include "models/training/training_run.h"
 
 namespace hs {
 

@@ -1,4 +1,4 @@
-#include "models/model_file.h"
+#include "models/files/model_file.h"
 
 #include <fmt/ranges.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "engine/check.h"
-#include "models/metadata.h"
+#include "models/files/metadata.h"
 
 namespace hs {
 namespace {

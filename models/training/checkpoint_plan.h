@@ -42,7 +42,7 @@ struct StepCosts {
 // norm, in bytes.
 inline constexpr int64_t step_scalars = 1024;
 
-// Measures what every stage of a model costs, in one step run stage by stage (models/measure_stages.cpp):
+// Measures what every stage of a model costs, in one step run stage by stage (models/training/measure_stages.cpp):
 // runs the model and its loss forward without history, then backward with one stage's tape at a time. Costs about two
 // forward passes more than a step, and keeps at most about 2 sqrt(n) of the n stages' inputs at once. Uses the caller's
 // ambient state: open the Autocast scope first. Everything that is live during a step must be live now; it is measured

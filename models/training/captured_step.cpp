@@ -1,4 +1,4 @@
-#include "models/captured_step.h"
+#include "models/training/captured_step.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "models/checkpoint_plan.h"
+#include "models/training/checkpoint_plan.h"
 
 #include <algorithm>
 #include <charconv>

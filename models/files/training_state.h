@@ -7,9 +7,9 @@
 //   conv1.weight                   a parameter or statistic, as the model names it
 //   optimizer.mean.conv1.weight    the optimizer's memory of it (Optimizer::memory())
 //   optimizer.step, scaler         the count of steps; GradScaler::state()
-//   progress.*                     of models/resume.cpp: results so far
+//   progress.*                     of models/training/resume.cpp: results so far
 //
-// Read next: models/run_folder.h (states in files).
+// Read next: models/files/run_folder.h (states in files).
 #pragma once
 
 #include <cstdint>

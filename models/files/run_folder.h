@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "models/training_state.h"
+#include "models/files/training_state.h"
 
 namespace hs {
 

@@ -1,6 +1,6 @@
 // One optimizer step over one or several micro-batches: forward, loss and backward of each, then the update. The body
-// of the loop in models/train.cpp. A step whose gradients meet in a tree or among ranks is models/rank_step.h, and one
-// that is recorded as a CUDA graph models/captured_step.h.
+// of the loop in models/training/train.cpp. A step whose gradients meet in a tree or among ranks is
+// models/training/rank_step.h, and one that is recorded as a CUDA graph models/training/captured_step.h.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/observe.h"
-#include "models/train.h"
+#include "models/training/train.h"
 
 namespace hs {
 

@@ -5,7 +5,7 @@
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/training_run.h"
+#include "models/training/training_run.h"
 
 namespace hs {
 

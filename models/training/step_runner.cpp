@@ -1,4 +1,4 @@
-#include "models/step_runner.h"
+#include "models/training/step_runner.h"
 
 #include <algorithm>
 #include <string_view>
