@@ -16,6 +16,7 @@
 #include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
+#include "engine/parsed_number.h"
 #include "engine/printable.h"
 #include "models/models.h"
 

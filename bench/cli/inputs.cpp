@@ -14,6 +14,7 @@
 #include "engine/cpu_features.h"
 #include "engine/files/crc32c.h"
 #include "engine/parallel.h"
+#include "engine/parsed_number.h"
 #include "engine/printable.h"
 
 namespace hs::bench::cli {

@@ -1,11 +1,9 @@
 // The JSON of records: text, and parsing within limits.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,15 +18,6 @@ auto mapped(const All& all, const Make& make) {
   std::vector<std::decay_t<decltype(std::invoke(make, *std::begin(all)))>> made;
   for (const auto& each : all) made.push_back(std::invoke(make, each));
   return made;
-}
-
-// The number that the whole text is. Whatever the locale, and without from_chars()'s leave for more: " 5", "0x10" and
-// "+5" are none.
-template <class Number>
-std::optional<Number> parsed_number(std::string_view text) {
-  Number number{};
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && stop == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 // null for NaN and infinity, which JSON does not have.

@@ -6,6 +6,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"
+#include "engine/parsed_number.h"
 
 namespace hs::bench::commands {
 namespace {

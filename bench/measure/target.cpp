@@ -8,6 +8,7 @@
 #include "bench/measure/row.h"
 #include "bench/report/table.h"
 #include "engine/check.h"
+#include "engine/parsed_number.h"
 
 namespace hs::bench::measure {
 namespace {

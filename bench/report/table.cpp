@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/parsed_number.h"
 #include "engine/printable.h"
 
 namespace hs::bench::report {

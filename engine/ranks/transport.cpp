@@ -3,15 +3,14 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <thread>
 
 #include "engine/check.h"
+#include "engine/parsed_number.h"
 
 namespace hs {
 
@@ -40,9 +39,7 @@ namespace {
 int count_in(const char* variable) {
   const char* const text = std::getenv(variable);
   if (!text) return 0;
-  int count = 0;
-  std::from_chars(text, text + std::strlen(text), count);
-  return std::max(count, 0);
+  return std::max(parsed_number<int>(text).value_or(0), 0);
 }
 
 // The library beside this one. Symbols are global because MPI implementations load parts of their own that need them.

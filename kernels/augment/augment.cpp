@@ -1,10 +1,10 @@
 #include "kernels/augment/augment.h"
 
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "engine/check.h"
+#include "engine/parsed_number.h"
 #include "kernels/cpu/elements.h"
 
 namespace hs {
@@ -12,10 +12,8 @@ namespace {
 
 template <class T>
 T parse_amount(std::string_view word, std::string_view text, T most, const char* unit) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Written so that NaN fails.
-  if (error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= most) return value;
+  const std::optional<T> value = parsed_number<T>(text);
+  if (value && *value >= 0 && *value <= most) return *value;  // so that NaN fails
   fail(ExitCode::usage, "augment {}: expected {} from 0 to {}", word, unit, most);
 }
 

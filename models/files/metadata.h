@@ -1,11 +1,11 @@
 // Reads the metadata of a file that this program wrote, with messages that name the file. Internal to models/.
 #pragma once
 
-#include <charconv>
 #include <string>
 
 #include "engine/check.h"
 #include "engine/files/safetensors.h"
+#include "engine/parsed_number.h"
 #include "engine/printable.h"
 
 namespace hs {
@@ -27,10 +27,8 @@ class MetadataReader {
   }
   template <class Number>
   Number number(const std::string& key, Number low, Number high) const {
-    const std::string& digits = text(key);
-    Number value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error == std::errc() && end == digits.data() + digits.size() && value >= low && value <= high) return value;
+    const std::optional<Number> value = parsed_number<Number>(text(key));
+    if (value && *value >= low && *value <= high) return *value;
     refuse(key, fmt::format("{} to {}", low, high));
   }
 

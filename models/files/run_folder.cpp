@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "engine/files/output_file.h"
 #include "engine/files/safetensors.h"
 #include "engine/observe.h"
+#include "engine/parsed_number.h"
 #include "engine/printable.h"
 
 namespace hs {
@@ -32,13 +32,6 @@ fs::path file_of(const fs::path& folder, int64_t number) {
   return folder / fmt::format("{}{:06}{}", prefix, number, suffix);
 }
 
-// The number in a whole text of digits, or -1.
-int64_t number_in(std::string_view text) {
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : -1;
-}
-
 // The number of a state's file, or -1.
 int64_t number_of(const fs::path& path) {
   const std::string file = path.filename().native();
@@ -46,7 +39,7 @@ int64_t number_of(const fs::path& path) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix)) return -1;
   name.remove_prefix(prefix.size());
   name.remove_suffix(suffix.size());
-  return number_in(name);
+  return parsed_number<int64_t>(name).value_or(-1);
 }
 
 // A state that was left over by a run that was killed while it wrote. No other run writes one here, because the folder
@@ -70,7 +63,7 @@ TrainingState read_state(const SafetensorsFile& file) {
 int64_t version_of(const SafetensorsFile& file) {
   const auto kind = file.metadata().find(kind_key);
   if (kind == file.metadata().end() || !kind->second.starts_with(kind_prefix)) return 0;
-  return std::max<int64_t>(number_in(std::string_view(kind->second).substr(kind_prefix.size())), 0);
+  return std::max<int64_t>(0, parsed_number<int64_t>(kind->second.substr(kind_prefix.size())).value_or(0));
 }
 
 // Oldest first.
@@ -103,7 +96,7 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
     const int why = errno;
     std::array<char, 32> holder{};
     const ssize_t read = std::max<ssize_t>(::pread(lock_, holder.data(), holder.size(), 0), 0);
-    const int64_t process = number_in(std::string_view(holder.data(), static_cast<size_t>(read)));
+    const int64_t process = parsed_number<int64_t>({holder.data(), static_cast<size_t>(read)}).value_or(0);
     if (!locked && why != EWOULDBLOCK) {
       say_(fmt::format("{}: cannot be locked: {}; let no other run use it", printable(folder_), std::strerror(why)));
     } else if (!locked) {

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <functional>
 
 #include "engine/check.h"
+#include "engine/parsed_number.h"
 
 namespace hs {
 namespace {
@@ -80,13 +80,9 @@ const std::string& TrainingState::text(const std::string& name) const {
 }
 
 int64_t TrainingState::number(const std::string& name) const {
-  const std::string& word = text(name);
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 0 || number > max_counted) {
-    refuse(name, "is not a count");
-  }
-  return number;
+  const std::optional<int64_t> number = parsed_number<int64_t>(text(name));
+  if (!number || *number < 0 || *number > max_counted) refuse(name, "is not a count");
+  return *number;
 }
 
 Rows TrainingState::rows(const std::string& name, size_t columns) const {

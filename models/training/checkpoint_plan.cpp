@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "engine/check.h"
+#include "engine/parsed_number.h"
 
 namespace hs {
 namespace {
@@ -215,10 +216,8 @@ CheckpointChoice parse_checkpoint(std::string_view text) {
   if (text == "budget=auto") return {Kind::automatic, 0};
   if (text.starts_with("budget=")) return {Kind::budget, parse_bytes("checkpoint budget=", text.substr(7))};
   if (text.starts_with("every=")) {
-    const std::string_view number = text.substr(6);
-    int64_t stages = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), stages);
-    if (error == std::errc() && end == number.data() + number.size() && stages > 0) return {Kind::every, stages};
+    const int64_t stages = parsed_number<int64_t>(text.substr(6)).value_or(0);
+    if (stages > 0) return {Kind::every, stages};
   }
   fail(ExitCode::usage,
        "checkpoint {}: expected off, all, every=N (N stages in a segment), budget=BYTES (with k, M or G) or "
