@@ -1,0 +1,97 @@
+#include "bench/commands/image_model.h"
+
+#include <cmath>
+
+#include "data/open_dataset.h"
+#include "engine/ambient.h"
+#include "kernels/normalize_image/normalize_image.h"
+
+namespace hs::bench::commands {
+namespace {
+
+// Throws Error (bad_input) unless the set has images of the model's size and its classes.
+void check_fits(const ModelDescription& model, const SampleInfo& set) {
+  const ModelSizes& sizes = model.sizes;
+  const ImageShape wanted = {sizes.rows, sizes.columns, sizes.channels};
+  if (set.shape() != wanted || set.classes != sizes.classes) {
+    fail(ExitCode::bad_input, "{}: images of {} in {} classes, but the model was trained on {} in {}; give --data",
+         set.name, set.shape().text(), set.classes, wanted.text(), sizes.classes);
+  }
+  if (model.class_names.empty() || set.class_names.empty()) return;
+  const auto [own, other] = std::ranges::mismatch(model.class_names, set.class_names);
+  if (own == model.class_names.end()) return;
+  fail(ExitCode::bad_input, "{}: class {} is {}, but {} in the model's training; give --data", set.name,
+       own - model.class_names.begin(), *other, *own);
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale) {
+  const Inference scope;
+  const Tensor logits = model.forward(normalize_image(images, scale));  // (N, classes)
+  const std::vector<float> values = logits.to_vector<float>();
+  const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
+  if (bad != values.end()) {
+    fail(ExitCode::numeric,
+         "an output of the model is {}, which is not finite: its weights are damaged; train it again", *bad);
+  }
+  const auto classes = static_cast<size_t>(logits.shape().back());
+  std::vector<std::vector<double>> all;
+  for (auto row = values.begin(); row != values.end(); row += static_cast<std::ptrdiff_t>(classes)) {
+    std::vector<double>& logarithms = all.emplace_back(row, row + static_cast<std::ptrdiff_t>(classes));
+    const double largest = *std::ranges::max_element(logarithms);
+    double sum = 0;
+    for (const double value : logarithms) sum += std::exp(value - largest);
+    for (double& value : logarithms) value -= largest + std::log(sum);
+  }
+  return all;
+}
+
+void ImageModelCommand::load() {
+  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+  loaded_ = load_model(model_);
+  if (loaded_.model->input_kind() == InputKind::images) return;
+  fail(ExitCode::usage, "{}: {} is a model of a text, expected one of images; generate writes with it",
+       printable(model_), loaded_.description.model);
+}
+
+cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
+  const ModelDescription& model = loaded_.description;
+  cli::DataChoice choice = data_;
+  if (data_.name.empty() && data_ != cli::DataChoice()) {
+    fail(ExitCode::usage, "--size and --test-split: those of the model's training are used; give them with --data");
+  }
+  if (data_.name.empty() && model.origin) {
+    choice = {.name = model.origin->source,
+              .size = cli::parse_size(model.origin->size),
+              .test_split = model.origin->test_split};
+    if (test.samples == cli::automatic_samples) test = {model.origin->test, true};
+    std::error_code ignored;
+    const auto& names = dataset_names();
+    if (std::ranges::count(names, choice.name) == 0 && !std::filesystem::exists(choice.name, ignored)) {
+      fail(ExitCode::io, "{}: is not there, and the model was trained on it; give --data", printable(choice.name));
+    }
+  } else if (data_.name.empty()) {
+    fail(ExitCode::usage, "--data: is missing; the model was trained on {}, and its file does not say where that is",
+         model.data);
+  }
+  choice.scale = model.scale;
+  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);
+  check_fits(model, data.test->info());
+  return data;
+}
+
+std::string ImageModelCommand::doubt_about(const cli::TrainingData& data) const {
+  const auto& origin = loaded_.description.origin;
+  if (!origin || origin->contents.empty() || data.contents.empty()) return "";
+  if (origin->contents != data.contents) {
+    const bool is_same_place = origin->source == data.choice.name;
+    return fmt::format("the set {} the model's training: it had {}, and this is {}",
+                       is_same_place ? "has changed since" : "is not that of", origin->contents, data.contents);
+  }
+  if (!data.is_split || data.choice.test_split <= origin->test_split) return "";
+  return fmt::format("the model has seen some of this test: its training held out {} of the set, and this is {}",
+                     origin->test_split, data.choice.test_split);
+}
+
+}  // namespace hs::bench::commands
