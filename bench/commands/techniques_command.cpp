@@ -166,7 +166,7 @@ class TechniquesCommand : public RecordingCommand {
     for (const measure::TechniqueRow& what : plan_.rows) {
       const measure::Experiment& experiment = what.experiment;
       const bool is_baseline = all.empty();
-      Json row = to_json(what.measured);
+      Json row = to_json(what.measured, goal_, what.measured.error.empty() ? 0 : 1);
       row["group"] = what.group;
       row["for_memory"] = what.for_memory;
       row["on_by_default"] = !is_baseline && what.flags.empty();
@@ -177,7 +177,6 @@ class TechniquesCommand : public RecordingCommand {
           {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
       row["kernels"] = what.kernels;
       row["cached_bytes"] = measure::cached_bytes(experiment, *data_.train, *data_.test);
-      measure::add_goal(row, what.measured.runs, what.measured.error.empty() ? 0 : 1, goal_);
       all.push_back(row);
     }
     measure::add_comparisons(all);

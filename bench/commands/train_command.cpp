@@ -532,13 +532,12 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
 
   // Of the record.
   Json row_of(const measure::Row& row, const cli::TrainingData& data, const Json& step, const Json& ranks) const {
-    Json json = to_json(row);
+    Json json = to_json(row, goal_, row.error.empty() ? 0 : repeat_ - std::ssize(row.runs));
     json["step"] = step;
     json["ranks"] = ranks;
     json["written"] = written_;
     json["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
     json["memory_plan"] = memory_.to_json();
-    measure::add_goal(json, row.runs, row.error.empty() ? 0 : repeat_ - std::ssize(row.runs), goal_);
     json["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     return json;
   }

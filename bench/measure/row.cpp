@@ -11,26 +11,6 @@
 namespace hs::bench::measure {
 namespace {
 
-std::vector<double> of_runs(const Row& row, const std::function<double(const TrainResult&)>& figure) {
-  return mapped(row.runs, [&](const RunRecord& run) { return figure(run.result); });
-}
-
-struct Figures {
-  std::vector<double> seconds, accuracies, losses;
-  double samples_per_second;
-  size_t peak_bytes = 0;
-
-  explicit Figures(const Row& row)
-      : seconds(of_runs(row, [](const TrainResult& r) { return r.seconds; })),
-        accuracies(of_runs(row, [](const TrainResult& r) { return r.epochs.back().test.accuracy; })),
-        losses(of_runs(row, [](const TrainResult& r) { return r.epochs.back().training_loss; })) {
-    // Runs that end early have seen different numbers of samples.
-    samples_per_second =
-        median(of_runs(row, [](const TrainResult& r) { return static_cast<double>(r.samples) / r.seconds; }));
-    for (const RunRecord& run : row.runs) peak_bytes = std::max(peak_bytes, run.peak_bytes);
-  }
-};
-
 Json epoch_to_json(const EpochResult& epoch) {
   return {{"training_loss", finite_or_null(epoch.training_loss)},
           {"test_loss", finite_or_null(epoch.test.loss)},
@@ -75,33 +55,25 @@ Json run_to_json(const RunRecord& run) {
           {"ended_early", run.result.ended_early.empty() ? Json(nullptr) : Json(run.result.ended_early)}};
 }
 
-// Means over the runs, in seconds.
-Json parts_of(const Row& row) {
-  const auto seconds = [&](double StepSeconds::*part) {
-    return finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
-  };
-  return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
-          {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
-          {"update", seconds(&StepSeconds::update)},   {"exchange", seconds(&StepSeconds::exchange)},
-          {"replay", seconds(&StepSeconds::replay)},   {"save", seconds(&StepSeconds::save)}};
+Json parts_of(const StepSeconds& parts) {
+  return {{"wait", parts.wait},         {"upload", parts.upload}, {"forward", parts.forward},
+          {"backward", parts.backward}, {"update", parts.update}, {"exchange", parts.exchange},
+          {"replay", parts.replay},     {"save", parts.save}};
 }
 
-// Of the last run: the loss, and the shares of each interval between two points, the first of which begins with the
-// run.
-Json course_of(const Row& row) {
+// The loss, and the shares of each interval between two points, the first of which begins with the run.
+Json course_of(const RunRecord& run) {
+  const auto computing = [](const StepSeconds& parts) {
+    return parts.forward + parts.backward + parts.update + parts.replay;
+  };
   Json course = Json::array();
   CoursePoint last{};
-  for (const CoursePoint& point : row.runs.empty() ? std::vector<CoursePoint>() : row.runs.back().course) {
-    const auto share = [&](std::initializer_list<double StepSeconds::*> parts) {
-      double seconds = 0;
-      for (const auto part : parts) seconds += point.parts.*part - last.parts.*part;
-      return seconds / (point.seconds - last.seconds);
-    };
+  for (const CoursePoint& point : run.course) {
+    const double seconds = point.seconds - last.seconds;
     course.push_back({{"seconds", point.seconds},
                       {"loss", finite_or_null(point.loss)},
-                      {"wait", share({&StepSeconds::wait})},
-                      {"compute", share({&StepSeconds::forward, &StepSeconds::backward, &StepSeconds::update,
-                                         &StepSeconds::replay})}});
+                      {"wait", (point.parts.wait - last.parts.wait) / seconds},
+                      {"compute", (computing(point.parts) - computing(last.parts)) / seconds}});
     last = point;
   }
   return course;
@@ -147,43 +119,51 @@ void put_median(Json& object, const std::string& name, const std::vector<double>
   put(object, name, median(values), median_interval(values));
 }
 
-Json to_json(const Row& row) {
-  const Figures figures(row);
-  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
-  const std::vector<std::string> hashes = mapped(row.runs, &RunRecord::weights_sha256);
-  Json resident = Json::array();
-  if (!row.runs.empty()) resident = row.runs[0].resident_bytes_by_epoch;
-  Json json = {{"name", row.name}};
-  put_median(json, "seconds", figures.seconds);
+Json to_json(const RunRecord& run, const Goal& goal) {
+  const TrainResult& result = run.result;
+  const EpochResult last = result.epochs.empty() ? EpochResult() : result.epochs.back();
+  Json json;
+  put_median(json, "seconds", {result.seconds});
   json.update({
-      {"seconds_all", finite_or_null(figures.seconds)},
-      {"samples_per_second", finite_or_null(figures.samples_per_second)},
-      {"stall_share", finite_or_null(mean(waits) / mean(figures.seconds))},
-      {"test_accuracy", finite_or_null(mean(figures.accuracies))},
-      {"test_accuracy_all", finite_or_null(figures.accuracies)},
-      {"final_loss", finite_or_null(mean(figures.losses))},
-      {"trained_parameters", row.runs.empty() ? Json(nullptr) : Json(row.runs[0].trained_parameters)},
-      {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
-      {"peak_resident_bytes", cli::peak_resident_bytes()},
-      {"resident_bytes_by_epoch", resident},
-      {"parts", parts_of(row)},
-      {"course", course_of(row)},
-      {"weights_sha256", hashes.empty() ? Json(nullptr) : Json(hashes[0])},
-      {"weights_sha256_all", hashes},
-      {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
-      {"epochs", row.runs.empty() ? Json::array() : Json(mapped(row.runs[0].result.epochs, epoch_to_json))},
-      {"runs", mapped(row.runs, run_to_json)},
+      {"seconds_all", Json::array({result.seconds})},
+      {"samples_per_second", finite_or_null(static_cast<double>(result.samples) / result.seconds)},
+      {"stall_share", finite_or_null(result.parts.wait / result.seconds)},
+      {"test_accuracy", finite_or_null(last.test.accuracy)},
+      {"test_accuracy_all", Json::array({finite_or_null(last.test.accuracy)})},
+      {"final_loss", finite_or_null(last.training_loss)},
+      {"trained_parameters", run.trained_parameters},
+      {"peak_bytes", run.peak_bytes},
+      {"resident_bytes_by_epoch", run.resident_bytes_by_epoch},
+      {"parts", parts_of(result.parts)},
+      {"course", course_of(run)},
+      {"weights_sha256", run.weights_sha256},
+      {"weights_sha256_all", Json::array({run.weights_sha256})},
+      {"checkpoint_plan", run.plan ? to_json(*run.plan) : Json(nullptr)},
+      {"epochs", mapped(result.epochs, epoch_to_json)},
+      {"runs", Json::array({run_to_json(run)})},
   });
-  if (!row.runs.empty() && !row.runs[0].result.loss_scales.empty()) {
-    json["steps"] = row.runs[0].result.loss_scales.size();
-    json["scale"] = scale_history(row.runs[0].result);
+  if (!result.loss_scales.empty()) {
+    json["steps"] = result.loss_scales.size();
+    json["scale"] = scale_history(result);
   }
-  if (!row.runs.empty() && row.runs[0].noise) {
-    const NoiseScale& noise = *row.runs[0].noise;
-    json["noise"] = {{"samples", finite_or_null(noise.samples())},
-                     {"trace", finite_or_null(noise.trace())},
-                     {"squared_norm", finite_or_null(noise.squared_norm())},
-                     {"steps", noise.steps()}};
+  if (run.noise) {
+    json["noise"] = {{"samples", finite_or_null(run.noise->samples())},
+                     {"trace", finite_or_null(run.noise->trace())},
+                     {"squared_norm", finite_or_null(run.noise->squared_norm())},
+                     {"steps", run.noise->steps()}};
+  }
+  add_goal(json, run, goal);
+  return json;
+}
+
+Json to_json(const Row& row, const Goal& goal, int64_t lost) {
+  Json json = {{"name", row.name}, {"peak_resident_bytes", cli::peak_resident_bytes()}};
+  json.update(merge_rows(mapped(row.runs, [&](const RunRecord& run) { return to_json(run, goal); }), lost));
+  if (row.runs.empty()) {
+    RunRecord none;
+    none.result.seconds = NAN;
+    add_goal(json, none, goal);
+    if (goal.target) json["target"]["seconds_all"] = Json::array();
   }
   if (!row.error.empty()) json["error"] = row.error;
   return json;
@@ -201,45 +181,57 @@ Json to_json(const CheckpointPlan& plan) {
           {"extra_ms", plan.predicted.extra_ms}};
 }
 
-Json merge_rows(const Json& rows) {
+Json merge_rows(const Json& rows, int64_t lost) {
+  if (rows.empty()) {
+    Json none = to_json(RunRecord(), Goal());
+    for (Json& value : none) value = value.is_array() ? Json::array() : Json(nullptr);
+    return none;
+  }
   const auto all = [&](const char* part, const std::string& name) {
     return mapped(rows,
                   [&](const Json& row) { return report::number(*part ? report::part(row, part) : row, name.c_str()); });
   };
-  const auto finite = [](std::vector<double> values) {
+  const auto finite = [&](const char* part, const std::string& name) {
+    std::vector<double> values = all(part, name);
     std::erase_if(values, [](double value) { return !std::isfinite(value); });
     return values;
   };
   Json merged = rows[0];
+  if (merged.contains("course")) merged["course"] = report::member(rows.back(), "course");
   for (const char* list : {"seconds_all", "test_accuracy_all", "weights_sha256_all", "runs"}) {
     for (size_t i = 1; i < rows.size(); ++i) {
       for (const Json& each : report::member(rows[i], list)) merged[list].push_back(each);
     }
   }
-  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "warmup_seconds"}) {
+  for (const char* name : {"test_accuracy", "final_loss", "warmup_seconds"}) {
     if (merged.contains(name)) merged[name] = finite_or_null(mean(all("", name)));
   }
   for (const char* part : {"parts", "target", "cost"}) {
     const Json& first = report::part(rows[0], part);
     for (const auto& [name, value] : first.items()) {
-      const std::vector<double> values = finite(all(part, name));
       const bool is_mean = part == std::string("parts") || name == "reached_share";
-      if (!value.is_structured() && !value.is_string()) {
-        merged[part][name] = finite_or_null(is_mean ? mean(values) : median(values));
-      }
+      if (value.is_structured() || value.is_string()) continue;
+      merged[part][name] = finite_or_null(is_mean ? mean(finite(part, name)) : median(finite(part, name)));
     }
   }
   if (report::part(rows[0], "target").is_object()) {
+    const auto runs = static_cast<double>(rows.size());
     Json& target = merged["target"];
-    const std::vector<double> best = finite(all("target", "best")), reached = finite(all("target", "seconds"));
+    const std::vector<double> best = finite("target", "best");
+    target["reached_share"] = report::number(target, "reached_share") * runs / (runs + static_cast<double>(lost));
     target["seconds_all"] = finite_or_null(all("target", "seconds"));
-    put_median(target, "seconds", reached);
+    put_median(target, "seconds", finite("target", "seconds"));
     if (!best.empty()) target["best"] = target.contains("loss") ? std::ranges::min(best) : std::ranges::max(best);
+    if (merged.contains("cost")) put_median(merged["cost"], "to_target", finite("cost", "to_target"));
   }
   put_median(merged, "seconds", all("", "seconds"));
   merged["samples_per_second"] = finite_or_null(median(all("", "samples_per_second")));
-  const std::vector<double> peaks = finite(all("", "peak_bytes"));
-  if (!peaks.empty()) merged["peak_bytes"] = static_cast<int64_t>(*std::ranges::max_element(peaks));
+  if (merged.contains("stall_share")) {
+    merged["stall_share"] =
+        finite_or_null(report::number(report::part(merged, "parts"), "wait") / mean(all("", "seconds")));
+  }
+  const std::vector<double> peaks = finite("", "peak_bytes");
+  if (!peaks.empty()) merged["peak_bytes"] = static_cast<int64_t>(std::ranges::max(peaks));
   return merged;
 }
 
@@ -309,23 +301,22 @@ void add_comparisons(Json& rows) {
 }
 
 std::string to_table(const Row& row, const std::string& data_name) {
-  const Figures figures(row);
   report::Table table = {
       {"data", "run", "seed", "seconds", "samples/s", "accuracy", "final loss", "peak MiB", "weights"}, {}};
-  const auto add = [&](const std::string& run, const std::string& seed, double seconds, double rate, double accuracy,
-                       double loss, size_t peak, const std::string& weights) {
-    table.lines.push_back({data_name, run, seed, fmt::format("{:.3f}", seconds), fmt::format("{:.0f}", rate),
-                           fmt::format("{:.2f} %", accuracy * 100), fmt::format("{:.4f}", loss),
-                           report::mebibytes(peak), weights});
+  const auto add = [&](const std::string& run, const std::string& seed, const Json& figures,
+                       const std::string& weights) {
+    const auto number = [&](const char* name) { return report::number(figures, name); };
+    table.lines.push_back({data_name, run, seed, fmt::format("{:.3f}", number("seconds")),
+                           fmt::format("{:.0f}", number("samples_per_second")),
+                           fmt::format("{:.2f} %", number("test_accuracy") * 100),
+                           fmt::format("{:.4f}", number("final_loss")),
+                           report::mebibytes(static_cast<size_t>(number("peak_bytes"))), weights});
   };
-  for (size_t i = 0; i < row.runs.size(); ++i) {
-    const RunRecord& run = row.runs[i];
-    add(std::to_string(i + 1), std::to_string(run.seed), figures.seconds[i],
-        static_cast<double>(run.result.samples) / figures.seconds[i], figures.accuracies[i], figures.losses[i],
-        run.peak_bytes, run.weights_sha256.substr(0, 12));
+  for (const RunRecord& run : row.runs) {
+    const std::string number = std::to_string(table.lines.size() + 1);
+    add(number, std::to_string(run.seed), to_json(run, Goal()), run.weights_sha256.substr(0, 12));
   }
-  add("summary", "-", median(figures.seconds), figures.samples_per_second, mean(figures.accuracies),
-      mean(figures.losses), figures.peak_bytes, "-");
+  add("summary", "-", to_json(row), "-");
   return to_text(table);
 }
 

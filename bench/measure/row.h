@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/cli/statistics.h"
-#include "bench/measure/experiment.h"
+#include "bench/measure/target.h"
 #include "bench/report/record.h"
 
 namespace hs::bench::measure {
@@ -14,13 +14,15 @@ struct Row {
   std::string error;
 };
 
-Json to_json(const Row& row);
+// The row of one run, which has no name yet, and that of all runs. lost: how many runs more there were, which failed.
+Json to_json(const RunRecord& run, const Goal& goal);
+Json to_json(const Row& row, const Goal& goal = {}, int64_t lost = 0);
 
 // Puts the median of the values and, as NAME_low and NAME_high, its interval; null where there is none.
 void put_median(Json& object, const std::string& name, const std::vector<double>& values);
 
-// The row of all these runs, which have a row each of one configuration.
-Json merge_rows(const Json& rows);
+// The row of all these runs, which have a row each of one configuration; without values if there are none.
+Json merge_rows(const Json& rows, int64_t lost = 0);
 
 // How many times as fast the second of two lists of seconds is, which were measured in the same passes.
 struct SpeedUp {

@@ -31,7 +31,7 @@ std::string text_of(const Target& target) {
 // What a run is judged by, in its order. Seconds are until then; those of evaluation include this one.
 struct Judgement {
   Evaluation result;
-  int64_t epoch;  // from 1
+  double epoch;  // from 1
   double training_seconds, evaluation_seconds;
 };
 
@@ -40,13 +40,13 @@ std::vector<Judgement> judgements_of(const TrainResult& result) {
   double training = 0, evaluation = 0;
   for (const Validation& v : result.validations) {
     evaluation += v.seconds;
-    all.push_back({v.result, v.epoch, v.training_seconds, evaluation});
+    all.push_back({v.result, static_cast<double>(v.epoch), v.training_seconds, evaluation});
   }
   if (!all.empty()) return all;
   for (const EpochResult& epoch : result.epochs) {
     training += epoch.seconds;
     evaluation += epoch.evaluation_seconds;
-    all.push_back({epoch.test, std::ssize(all) + 1, training, evaluation});
+    all.push_back({epoch.test, static_cast<double>(all.size() + 1), training, evaluation});
   }
   return all;
 }
@@ -62,35 +62,29 @@ std::string with_interval(const Json& of, const char* name, const char* format, 
   return text;
 }
 
-void add_target(Json& row, const std::vector<RunRecord>& runs, int64_t lost, const Target& target,
-                double price_per_second) {
-  std::vector<double> training, evaluation, epochs, costs, all, values;
-  for (const RunRecord& run : runs) {
-    const std::vector<Judgement> judgements = judgements_of(run.result);
-    for (const Judgement& judgement : judgements) {
-      const double value = target.is_loss ? judgement.result.loss : judgement.result.accuracy;
-      if (std::isfinite(value)) values.push_back(value);
-    }
-    const auto reaches = [&](const Judgement& judgement) { return target.is_reached_by(judgement.result); };
-    const auto first = std::ranges::find_if(judgements, reaches);
-    all.push_back(first == judgements.end() ? NAN : first->training_seconds);
-    if (first == judgements.end()) continue;
-    training.push_back(first->training_seconds);
-    evaluation.push_back(first->evaluation_seconds);
-    epochs.push_back(static_cast<double>(first->epoch));
-    costs.push_back((first->training_seconds + first->evaluation_seconds) * price_per_second);
+void add_target(Json& row, const RunRecord& run, const Target& target, double price_per_second) {
+  const std::vector<Judgement> judgements = judgements_of(run.result);
+  std::vector<double> values;
+  for (const Judgement& judgement : judgements) {
+    const double value = target.is_loss ? judgement.result.loss : judgement.result.accuracy;
+    if (std::isfinite(value)) values.push_back(value);
   }
+  const auto reaches = [&](const Judgement& judgement) { return target.is_reached_by(judgement.result); };
+  const auto first = std::ranges::find_if(judgements, reaches);
+  const bool is_reached = first != judgements.end();
+  const Judgement then = is_reached ? *first : Judgement{{NAN, NAN}, NAN, NAN, NAN};
   Json& judged = row["target"];
   judged = {{target.is_loss ? "loss" : "accuracy", target.value},
-            {"reached_share",
-             finite_or_null(static_cast<double>(training.size()) / static_cast<double>(std::ssize(runs) + lost))},
+            {"reached_share", is_reached ? 1 : 0},
             {"best", nullptr},
-            {"seconds_all", finite_or_null(all)},
-            {"evaluation_seconds", finite_or_null(median(evaluation))},
-            {"epochs", finite_or_null(median(epochs))}};
+            {"seconds_all", Json::array({finite_or_null(then.training_seconds)})},
+            {"evaluation_seconds", finite_or_null(then.evaluation_seconds)},
+            {"epochs", finite_or_null(then.epoch)}};
   if (!values.empty()) judged["best"] = target.is_loss ? std::ranges::min(values) : std::ranges::max(values);
-  put_median(judged, "seconds", training);
-  if (price_per_second > 0) put_median(row["cost"], "to_target", costs);
+  put_median(judged, "seconds", {then.training_seconds});
+  if (price_per_second > 0) {
+    put_median(row["cost"], "to_target", {(then.training_seconds + then.evaluation_seconds) * price_per_second});
+  }
 }
 
 }  // namespace
@@ -105,18 +99,15 @@ void Goal::declare(cli::Flags& flags, const std::string& what_target_does) {
       .record("price_per_hour", [this] { return price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr); });
 }
 
-void add_goal(Json& row, const std::vector<RunRecord>& runs, int64_t lost, const Goal& goal) {
+void add_goal(Json& row, const RunRecord& run, const Goal& goal) {
   const double price_per_second = goal.price_per_hour / 3600;
   if (goal.price_per_hour > 0) {
-    std::vector<double> run_seconds;
-    for (const RunRecord& run : runs) {
-      run_seconds.push_back(run.result.seconds);
-      for (const EpochResult& epoch : run.result.epochs) run_seconds.back() += epoch.evaluation_seconds;
-      for (const Validation& v : run.result.validations) run_seconds.back() += v.seconds;
-    }
-    row["cost"] = {{"per_run", finite_or_null(median(run_seconds) * price_per_second)}, {"to_target", nullptr}};
+    double seconds = run.result.seconds;
+    for (const EpochResult& epoch : run.result.epochs) seconds += epoch.evaluation_seconds;
+    for (const Validation& v : run.result.validations) seconds += v.seconds;
+    row["cost"] = {{"per_run", finite_or_null(seconds * price_per_second)}, {"to_target", nullptr}};
   }
-  if (goal.target) add_target(row, runs, lost, *goal.target, price_per_second);
+  if (goal.target) add_target(row, run, *goal.target, price_per_second);
 }
 
 std::string goal_line(const Json& row, const std::string& data_name) {

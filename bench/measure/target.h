@@ -14,10 +14,9 @@ struct Goal {
   void declare(cli::Flags& flags, const std::string& what_target_does);
 };
 
-// Adds the members "target" and, with a price, "cost" to a row, as bench/results/README.md has them. What counts is the
-// first of a run's validations that reaches the target or, where it has none, of its tests. lost: how many runs more
-// there were, which failed and have not reached it.
-void add_goal(Json& row, const std::vector<RunRecord>& runs, int64_t lost, const Goal& goal);
+// Adds the members "target" and, with a price, "cost" to the row of a run, as bench/results/README.md has them. What
+// counts is the first of its validations that reaches the target or, where it has none, of its tests.
+void add_goal(Json& row, const RunRecord& run, const Goal& goal);
 
 // "mnist  target accuracy=0.97: ...": the members above as a line for people; empty if there are none.
 std::string goal_line(const Json& row, const std::string& data_name);

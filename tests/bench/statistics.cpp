@@ -401,10 +401,9 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
     return record;
   };
   const std::vector<RunRecord> runs = {run({0.90, 0.96, 0.95}), run({0.97, 0.96, 0.98}), run({0.1, 0.2, 0.3})};
-  Json row = Json::object();
   Goal goal;
   goal.target = {.value = 0.96}, goal.price_per_hour = 36;
-  add_goal(row, runs, 0, goal);
+  Json row = to_json(Row{"x", runs, ""}, goal);
   CHECK(row["target"]["reached_share"].get<double>() == doctest::Approx(2.0 / 3));
   CHECK(row["target"]["seconds"] == 3);  // (4 + 2) / 2
   CHECK(row["target"]["seconds_all"] == Json::array({4.0, 2.0, nullptr}));
@@ -414,14 +413,11 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   CHECK(row["target"]["epochs"] == 1.5);
   CHECK(row["cost"]["per_run"].get<double>() == doctest::Approx(0.01 * 7.5));
   CHECK(row["cost"]["to_target"].get<double>() == doctest::Approx(0.01 * 3.75));
-  row["name"] = "x";
-  row["test_accuracy_all"] = {0.95, 0.98, 0.3};
   CHECK_THROWS_WITH_AS(check_goal(Json::array({row}), goal), doctest::Contains("x reached it in 67 % of its runs"),
                        Error);
-  add_goal(row, runs, 1, goal);
-  CHECK(row["target"]["reached_share"] == 0.5);
+  CHECK(to_json(Row{"x", runs, "lost"}, goal, 1)["target"]["reached_share"] == 0.5);
   goal.target = {.value = 0.99};
-  add_goal(row, runs, 0, goal);
+  row = to_json(Row{"x", runs, ""}, goal);
   CHECK(row["target"]["reached_share"] == 0);
   CHECK(row["target"]["seconds"].is_null());
   CHECK(row["cost"]["to_target"].is_null());
@@ -429,13 +425,11 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   std::vector<RunRecord> judged = {runs[0]};
   judged[0].result.validations = {
       {1, 5, {0.5, 0.9}, 0.25, 1.5}, {1, 9, {0.6, 0.4}, 0.25, 2.5}, {2, 5, {0.6, 0.3}, 0.25, 9}};
-  add_goal(row, judged, 0, {.target = Target{.is_loss = true, .value = 0.4}});
+  row = to_json(Row{"x", judged, ""}, {.target = Target{.is_loss = true, .value = 0.4}});
   CHECK(row["target"]["seconds"] == 2.5);
   CHECK(row["target"]["evaluation_seconds"] == 0.5);
   CHECK(row["target"]["best"] == 0.3);
-  Json none = Json::object();
-  add_goal(none, runs, 0, Goal());
-  CHECK(none.empty());
+  CHECK_FALSE(to_json(Row{"x", runs, ""}).contains("target"));
 }
 
 TEST_CASE("the noise scale of gradients whose covariance is known") {
