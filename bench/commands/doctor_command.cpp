@@ -59,8 +59,8 @@ std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::v
   }
   std::vector<std::string> lines = {fmt::format("{}: {}.", verdict.name, verdict.reason)};
   if (!helps.empty()) lines.push_back(fmt::format("Switch on: {}, timed here.", fmt::join(helps, "; ")));
-  if (!open.empty()) lines.push_back(fmt::format("Not decided: {}.", fmt::join(open, "; ")));
-  if (!others.empty()) lines.push_back(fmt::format("Leave as it is: {}.", fmt::join(others, "; ")));
+  measure::add_line(lines, "Not decided", open);
+  measure::add_line(lines, "Leave as it is", others);
   return lines;
 }
 

@@ -3,8 +3,6 @@
 // (runs, seconds, out_of_time), "changes" (kind, flags, ratio of times without and with it, and its interval) and
 // "rows": as given, improved, and improved without each change; each with name, train_flags, seconds_all (of training
 // to the target; null if a run missed it), seconds, reached_share and test_accuracy.
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <limits>
 
@@ -30,24 +28,6 @@ struct Judged {
 
 std::string times(const measure::SpeedUp& gain) {
   return std::isfinite(gain.ratio) ? gain.text() : "not reached in the time otherwise";
-}
-
-struct Effect {
-  const measure::Change* change;
-  measure::SpeedUp gain;
-
-  double loss() const { return std::isfinite(gain.ratio) ? gain.ratio : std::numeric_limits<double>::infinity(); }
-};
-
-// Each change by what the whole loses without it, the largest first.
-std::vector<Effect> effects_of(const measure::Found& found, const std::vector<Judged>& rows, size_t verdicts) {
-  std::vector<Effect> effects;
-  for (size_t i = 0; i < found.changes.size(); ++i) {
-    const Judged& without = found.changes.size() == 1 ? rows[0] : rows[2 + i];
-    effects.push_back({&found.changes[i], measure::speed_up(without.seconds(), rows[1].seconds(), verdicts)});
-  }
-  std::ranges::stable_sort(effects, std::greater(), &Effect::loss);
-  return effects;
 }
 
 std::string claim(const std::vector<Judged>& rows, double challenge, double lose, size_t verdicts) {
@@ -178,14 +158,22 @@ class ImproveCommand : public RecordingCommand {
   void answer(Json& record, const measure::Found& found, const std::vector<Judged>& judged) const {
     record["changes"] = Json::array();
     const size_t verdicts = 2 + found.changes.size();  // of the whole, of each change, and of the claim
+    using Effect = std::pair<measure::SpeedUp, const measure::Change*>;
+    std::vector<Effect> effects;  // by what the whole loses without the change, the largest first
+    for (size_t i = 0; i < found.changes.size(); ++i) {
+      const Judged& without = found.changes.size() == 1 ? judged[0] : judged[2 + i];
+      effects.push_back({measure::speed_up(without.seconds(), judged[1].seconds(), verdicts), &found.changes[i]});
+    }
+    const auto loss = [](const Effect& e) { return std::isfinite(e.first.ratio) ? e.first.ratio : INFINITY; };
+    std::ranges::stable_sort(effects, std::greater(), loss);
     std::vector<std::string> mattered, open;
-    for (const Effect& effect : effects_of(found, judged, verdicts)) {
-      Json& change = record["changes"].emplace_back(effect.gain.to_json());
-      change["kind"] = effect.change->kind;
-      change["flags"] = effect.change->text();
-      const std::string text = fmt::format("{} ({})", effect.change->text(), times(effect.gain));
-      if (effect.gain.verdict != "faster") {
-        open.push_back(text + ", " + effect.gain.verdict);
+    for (const auto& [gain, made] : effects) {
+      Json& change = record["changes"].emplace_back(gain.to_json());
+      change["kind"] = made->kind;
+      change["flags"] = made->text();
+      const std::string text = fmt::format("{} ({})", made->text(), times(gain));
+      if (gain.verdict != "faster") {
+        open.push_back(text + ", " + gain.verdict);
       } else if (mattered.size() < 3) {
         mattered.push_back(text);
       }
@@ -203,8 +191,8 @@ class ImproveCommand : public RecordingCommand {
                                                      : "Perhaps",
                             cli::words_of(found.settings), target_,
                             is_told ? gain.verdict : "sooner or not, " + gain.verdict, times(gain))};
-      if (!mattered.empty()) answer.push_back(fmt::format("What mattered: {}.", fmt::join(mattered, "; ")));
-      if (!open.empty()) answer.push_back(fmt::format("Not decided: {}.", fmt::join(open, "; ")));
+      measure::add_line(answer, "What mattered", mattered);
+      measure::add_line(answer, "Not decided", open);
       answer.push_back(claim(judged, challenge_, lose_, verdicts));
     }
     if (!found.settings.contains("--validation")) {

@@ -57,10 +57,6 @@ std::vector<const Json*> chain_of(const Json& rows) {
   return chain;
 }
 
-std::string if_any(const char* what, const std::vector<std::string>& parts) {
-  return parts.empty() ? "" : fmt::format("{}: {}.", what, fmt::join(parts, "; "));
-}
-
 }  // namespace
 
 // In the order in which the cumulative rows add them: first what `train` has on, so that one row is train's defaults.
@@ -169,11 +165,14 @@ std::vector<std::string> advice(const Json& rows, const std::string& command) {
           ? fmt::format("On this machine: {}. No technique that it leaves off is faster here.", command)
           : fmt::format("On this machine: {}. None of what it leaves off is known to be faster here.", command));
   if (!on.empty()) lines.push_back(fmt::format("On by default: {} (together {}).", fmt::join(on, ", "), defaults));
-  for (const std::string& line :
-       {if_any("Not decided", open), if_any("To save memory", smaller), if_any("Leave out", left)}) {
-    if (!line.empty()) lines.push_back(line);
-  }
+  add_line(lines, "Not decided", open);
+  add_line(lines, "To save memory", smaller);
+  add_line(lines, "Leave out", left);
   return lines;
+}
+
+void add_line(std::vector<std::string>& lines, const char* what, const std::vector<std::string>& parts) {
+  if (!parts.empty()) lines.push_back(fmt::format("{}: {}.", what, fmt::join(parts, "; ")));
 }
 
 void put_answer(Json& record, std::vector<std::string> lines) {

@@ -55,6 +55,9 @@ Precision half_precision(Device device);
 // flags are added to, "train --model mlp".
 std::vector<std::string> advice(const Json& rows, const std::string& command);
 
+// "WHAT: PART; PART.": a line more of an answer, unless there is no part.
+void add_line(std::vector<std::string>& lines, const char* what, const std::vector<std::string>& parts);
+
 // Puts the lines into the record's "answer", and one more if its environment had a load of more than half of the cores
 // before the measurement began.
 void put_answer(Json& record, std::vector<std::string> lines);
