@@ -134,8 +134,7 @@ void write_samples(const cli::TrainingData& data, const PeerModel& model, const 
 }
 
 Json summarize_peer(const PeerRow& measured, const Json& runs) {
-  Json merged = {{"seconds_all", Json::array()}, {"test_accuracy_all", Json::array()}};
-  if (!runs.empty()) merged = measure::merge_rows(runs);
+  const Json merged = measure::merge_rows(runs);
   Json row = {{"name", measured.name},
               {"group", measured.is_ours() ? "halfstep" : "peer"},
               {"engine", measured.engine},
@@ -146,7 +145,7 @@ Json summarize_peer(const PeerRow& measured, const Json& runs) {
     row[name] = report::member(merged, name);
   }
   for (const char* name : {"epochs", "runs"}) {
-    if (measured.is_ours()) row[name] = merged.value(name, Json::array());
+    if (measured.is_ours()) row[name] = report::member(merged, name);
   }
   return row;
 }
@@ -157,11 +156,10 @@ void add_ratios(Json& rows) {
   const auto is_peer = [](const Json& row) { return report::text(row, "group") == "peer"; };
   const auto verdicts = static_cast<size_t>(std::ranges::count_if(rows, is_peer));
   for (Json& row : rows) {
-    if (report::text(row, "group") != "peer" || row.contains("error")) continue;
+    if (!is_peer(row) || row.contains("error")) continue;
     const Json* fastest = nullptr;
     for (const Json& other : rows) {
-      if (report::text(other, "group") != "halfstep" || other.contains("error")) continue;
-      if (other["precision"] != row["precision"]) continue;
+      if (is_peer(other) || other.contains("error") || other["precision"] != row["precision"]) continue;
       if (!fastest || report::number(other, "seconds") < report::number(*fastest, "seconds")) fastest = &other;
     }
     if (!fastest) continue;
@@ -237,18 +235,16 @@ class PeersCommand : public RecordingCommand {
   }
 
   std::vector<PeerRow> rows() const {
-    const PeerData data = model().data;
-    const bool is_text = data == PeerData::text;
+    const bool has_digits = model().data == PeerData::digits, is_text = model().data == PeerData::text;
+    const std::string device = hs::name(device_);
     std::vector<PeerRow> rows;
-    const auto add = [&](const std::string& group) {
-      for (const PeerRow& row : all_rows) {
-        const bool is_left_out =
-            row.engine == std::string_view("jax") || row.has("dataloader") || (is_text && row.has("--channels-last"));
-        if (row.group == group && (data == PeerData::digits || !is_left_out)) rows.push_back(row);
-      }
-    };
-    add(ranks_ > 1 ? "ranks" : hs::name(device_));
-    if (is_text && ranks_ == 1) add(std::string("text on ") + hs::name(device_));
+    for (const PeerRow& row : all_rows) {
+      const bool is_of_digits =
+          row.engine == std::string_view("jax") || row.has("dataloader") || (is_text && row.has("--channels-last"));
+      const bool is_here = row.group == (ranks_ > 1 ? "ranks" : device);
+      const bool is_of_text = is_text && ranks_ == 1 && row.group == "text on " + device;
+      if (is_of_text || (is_here && (has_digits || !is_of_digits))) rows.push_back(row);
+    }
     return rows;
   }
 
@@ -358,51 +354,55 @@ class PeersCommand : public RecordingCommand {
   // does not run again; returns the first failure, or `ok`.
   Error measure(Json& record) const {
     const std::map<std::string, Engine> engines = find_engines();
-    Json &used = record["engines"] = Json::object(), &rows = record["rows"] = Json::array(),
-         &absent = record["absent"] = Json::array();
+    Json used = Json::object(), rows = Json::array(), absent = Json::array();
     for (const auto& [name, engine] : engines) {
       if (!engine.missing.empty()) absent.push_back({{"name", name}, {"reason", engine.missing}});
     }
-    std::vector<PeerRow> planned = this->rows();
-    std::erase_if(planned, [&](const PeerRow& row) { return !engines.at(row.engine).missing.empty(); });
-    std::vector<Json> measured(planned.size(), Json::array());
-    std::vector<std::optional<Error>> errors(planned.size());
+    struct Measured {
+      PeerRow row;
+      Json runs = Json::array();
+      std::optional<Error> error = {};
+    };
+    std::vector<Measured> all;
+    for (const PeerRow& row : this->rows()) {
+      if (engines.at(row.engine).missing.empty()) all.push_back({row});
+    }
     const auto start = Clock::now();
     const auto run = [&](size_t i, int64_t turn) {
-      const PeerRow& row = planned[i];
+      auto& [row, runs, error] = all[i];
       const Engine& engine = engines.at(row.engine);
       std::string outcome;
       try {
-        auto [result, environment] = measure_one(command(engine, row, seed_ + static_cast<uint64_t>(turn)));
+        const auto [result, environment] = measure_one(command(engine, row, seed_ + static_cast<uint64_t>(turn)));
         if (!used.contains(row.engine)) used[row.engine] = {{"version", engine.version}, {"environment", environment}};
         outcome = fmt::format("{:.2f} s", report::number(result, "seconds"));
-        measured[i].push_back(std::move(result));
-      } catch (const Error& error) {
-        if (cli::is_stop(error.code())) throw;
-        errors[i] = error;
-        outcome = fmt::format("no result: {}", error.what());
+        runs.push_back(result);
+      } catch (const Error& failure) {
+        if (cli::is_stop(failure.code())) throw;
+        error = failure;
+        outcome = fmt::format("no result: {}", failure.what());
       }
       if (!quiet_) {
         cli::write_stderr(fmt::format("{}pass {} of {}, {:.0f} s: {}  {}\n", label_, turn + 1, repeat_,
                                       seconds_since(start), row.name, outcome));
       }
-      return !errors[i];
+      return !error;
     };
-    measure::in_turns(planned.size(), repeat_, run, [](int64_t) {});
+    measure::in_turns(all.size(), repeat_, run, [](int64_t) {});
     Error first(ExitCode::ok, "");
-    for (size_t i = 0; i < planned.size(); ++i) {
-      const std::string name = planned[i].name;
+    for (const auto& [row, runs, error] : all) {
       // "Not available here" is a valid result if it is the first run's and not halfstep's.
-      if (errors[i] && errors[i]->code() == ExitCode::device && measured[i].empty() && !planned[i].is_ours()) {
-        absent.push_back({{"name", name}, {"reason", errors[i]->what()}});
+      if (error && error->code() == ExitCode::device && runs.empty() && !row.is_ours()) {
+        absent.push_back({{"name", row.name}, {"reason", error->what()}});
         continue;
       }
-      rows.push_back(summarize_peer(planned[i], measured[i]));
-      if (!errors[i]) continue;
-      rows.back()["error"] = errors[i]->what();
-      if (first.code() == ExitCode::ok) first = Error(errors[i]->code(), name + ": " + errors[i]->what());
+      rows.push_back(summarize_peer(row, runs));
+      if (!error) continue;
+      rows.back()["error"] = error->what();
+      if (first.code() == ExitCode::ok) first = Error(error->code(), fmt::format("{}: {}", row.name, error->what()));
     }
     add_ratios(rows);
+    record.update({{"engines", used}, {"rows", rows}, {"absent", absent}});
     return first;
   }
 
