@@ -12,9 +12,9 @@ namespace hs::bench::cli {
 namespace {
 
 // The most samples that data/synthetic.h can draw.
-constexpr int64_t most_samples = int64_t{1} << 24;
+constexpr int64_t max_samples = int64_t{1} << 24;
 // JSON readers may store numbers as doubles, which are exact up to 2^53; runs add to the seed.
-constexpr uint64_t largest_seed = (uint64_t{1} << 53) - 1000;
+constexpr uint64_t max_seed = (uint64_t{1} << 53) - 1000;
 
 const std::vector<std::pair<std::string, std::optional<CacheMode>>> caches = {
     {"auto", std::nullopt}, {"none", CacheMode::none}, {"ram", CacheMode::ram}, {"device", CacheMode::device}};
@@ -95,16 +95,16 @@ Flags& Flags::size(std::optional<ImageShape>& value) {
 }
 
 Flags& Flags::train(int64_t& samples) {
-  samples != automatic_samples ? integer("--train", samples, 1, most_samples, "Training samples")
-                               : integer_or_auto("--train", samples, automatic_samples, 1, most_samples,
+  samples != automatic_samples ? integer("--train", samples, 1, max_samples, "Training samples")
+                               : integer_or_auto("--train", samples, automatic_samples, 1, max_samples,
                                                  "Training samples; auto: all, or 20000 without --data");
   return unrecorded();
 }
 
 Flags& Flags::test(int64_t& samples) {
   samples != automatic_samples
-      ? integer("--test", samples, 1, most_samples, "Test samples")
-      : integer_or_auto("--test", samples, automatic_samples, 1, most_samples,
+      ? integer("--test", samples, 1, max_samples, "Test samples")
+      : integer_or_auto("--test", samples, automatic_samples, 1, max_samples,
                         "Test samples; auto: all, or as many as in training, 5000 without --data");
   return unrecorded();
 }
@@ -122,7 +122,7 @@ Flags& Flags::learning_rate(float& value) {
 }
 
 Flags& Flags::seed(uint64_t& value) {
-  return integer("--seed", value, 0, largest_seed, "Seed of all random numbers: weights, order, dropout");
+  return integer("--seed", value, 0, max_seed, "Seed of all random numbers: weights, order, dropout");
 }
 
 Flags& Flags::repeat(int64_t& value) {

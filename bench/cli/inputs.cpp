@@ -145,10 +145,10 @@ std::string fingerprint(const SampleSource& source) {
     const int32_t label = source.label(i);
     sum = crc32c(&label, sizeof label, sum);
   }
-  constexpr int64_t most_images = 100;
+  constexpr int64_t max_images = 100;
   std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
-  for (int64_t i = 0; i < std::min(info.count, most_images); ++i) {
-    source.read(i * (info.count / std::min(info.count, most_images)), image.data());
+  for (int64_t i = 0; i < std::min(info.count, max_images); ++i) {
+    source.read(i * (info.count / std::min(info.count, max_images)), image.data());
     sum = crc32c(image.data(), image.size(), sum);
   }
   return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);

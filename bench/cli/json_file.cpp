@@ -55,12 +55,12 @@ class Limits : public nlohmann::json_sax<Json> {
   std::vector<std::set<std::string>> members_;  // so far, in each open list and object
 };
 
-constexpr size_t most_on_a_line = 8;  // members of an object that is not broken
+constexpr size_t max_on_a_line = 8;  // members of an object that is not broken
 constexpr size_t line_width = 120;
 
 // A list of scalars of any length, a small object of scalars, or an object of nothing but one of these.
 bool is_one_line(const Json& value) {
-  if (value.is_object() && value.size() > most_on_a_line) return false;
+  if (value.is_object() && value.size() > max_on_a_line) return false;
   if (value.is_object() && value.size() == 1) return is_one_line(*value.begin());
   return std::ranges::none_of(value, [](const Json& element) { return element.is_structured(); });
 }

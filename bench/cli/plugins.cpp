@@ -22,10 +22,10 @@
 namespace hs::bench::cli {
 namespace {
 
-constexpr uint64_t largest_plugin = uint64_t{1} << 30;
-constexpr size_t most_variants = 100;  // of a plug-in, each of which takes the judge a minute
+constexpr uint64_t max_plugin_bytes = uint64_t{1} << 30;
+constexpr size_t max_variants = 100;  // of a plug-in, each of which takes the judge a minute
 // Of a compiler: an #include of a device would keep it busy and fill the memory. nvcc needs 2 GiB for our headers.
-constexpr int most_compile_seconds = 600, most_compile_gib = 8;
+constexpr int max_compile_seconds = 600, max_compile_gib = 8;
 
 std::vector<Plugin> plugins;
 
@@ -133,7 +133,7 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
   const std::string compilers = is_given    ? given
                                 : with_nvcc ? std::string("nvcc ") + build_info.nvcc
                                             : "c++ g++ clang++";
-  const std::string limits = fmt::format("exec 2>&1; export LC_ALL=C; ulimit -v {}; ", most_compile_gib << 20);
+  const std::string limits = fmt::format("exec 2>&1; export LC_ALL=C; ulimit -v {}; ", max_compile_gib << 20);
   std::vector<std::string> words = {
       "/bin/sh", "-c",
       limits + (is_given ? "exec $0 \"$@\" $LDLIBS"
@@ -143,10 +143,10 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
   // Compilers take a name for a file of arguments, or for an argument, by how it begins.
   const std::string file = source.starts_with('@') || source.starts_with('-') ? "./" + source : source;
   words.insert(words.end(), {file, "-o", std::filesystem::absolute(output)});
-  const ChildEnd end = run_program(words, most_compile_seconds, "while compiling a plug-in; nothing was written");
+  const ChildEnd end = run_program(words, max_compile_seconds, "while compiling a plug-in; nothing was written");
   if (end.late) {
     fail(ExitCode::usage, "{}: compiling it took longer than {} s; nothing was written", printable_text(source),
-         most_compile_seconds);
+         max_compile_seconds);
   }
   if (end.code == 127) {
     fail(ExitCode::usage, "{}: no compiler was found, of {}; install {}", printable_text(source), compilers,
@@ -173,7 +173,7 @@ void try_to_load(const std::string& path, const std::string& shown) {
 
 void load_plugin(const std::string& path, const std::string& given) {
   const std::string shown = printable_text(given);
-  const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
+  const std::vector<uint8_t> bytes = read_file(path, max_plugin_bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   check_fits(text, shown);
   Plugin plugin = {std::filesystem::path(path).filename(), sha256_of(text), {}};
@@ -215,9 +215,9 @@ void load_plugin(const std::string& path, const std::string& given) {
     fail(ExitCode::usage, "{}: registers no kernel; expected REGISTER_KERNEL(relu_forward, cpu, \"my_relu\", ...)",
          shown);
   }
-  if (plugin.registered.size() > most_variants) {
+  if (plugin.registered.size() > max_variants) {
     fail(ExitCode::usage, "{}: registers {} variants, at most {} are taken; divide it", shown, plugin.registered.size(),
-         most_variants);
+         max_variants);
   }
   name_suspect(plugin.file);
   plugins.push_back(std::move(plugin));
@@ -239,7 +239,7 @@ void build_plugin(const std::string& source, OutputFile& out) {
   make_temporary(folder);
   const std::string made = folder.path() / "plugin.so";
   compile(source, made, is_cuda);
-  const std::vector<uint8_t> bytes = read_file(made, largest_plugin);
+  const std::vector<uint8_t> bytes = read_file(made, max_plugin_bytes);
   out.write(bytes.data(), bytes.size());
   out.keep();
 }

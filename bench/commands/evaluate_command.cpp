@@ -12,7 +12,7 @@
 namespace hs::bench::commands {
 namespace {
 
-constexpr size_t largest_matrix = 20;  // classes; of more, the table has the most frequent mistakes
+constexpr size_t max_matrix = 20;  // classes; of more, the table has the most frequent mistakes
 constexpr int64_t test_batch = 250;
 
 struct Mistake {
@@ -51,7 +51,7 @@ report::Rows classes_of(const Result& result, const ModelDescription& model) {
 report::Table table_of_confusion(const Result& result, const ModelDescription& model) {
   const size_t classes = result.confusion.size();
   report::Table table;
-  if (classes <= largest_matrix) {
+  if (classes <= max_matrix) {
     table.title = "confusion: labels down, predictions across";
     table.heads = {"label"};
     for (size_t c = 0; c < classes; ++c) table.heads.push_back(model.class_name(c));
@@ -71,7 +71,7 @@ report::Table table_of_confusion(const Result& result, const ModelDescription& m
     }
   }
   std::ranges::stable_sort(pairs, std::greater(), [](const auto& pair) { return pair[0]; });
-  pairs.resize(std::min(pairs.size(), largest_matrix));
+  pairs.resize(std::min(pairs.size(), max_matrix));
   for (const auto& [count, label, c] : pairs) {
     table.lines.push_back({model.class_name(static_cast<size_t>(label)), model.class_name(static_cast<size_t>(c)),
                            std::to_string(count)});

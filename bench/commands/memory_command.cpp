@@ -25,7 +25,7 @@ constexpr const char* checkpoints[] = {"off", "all", "budget=auto"};
 constexpr int64_t accumulations[] = {1, 4};
 constexpr int64_t micro_batches = 4;  // of the accumulation whose cost is measured
 constexpr int curve_budgets = 10;
-constexpr int64_t largest_batch_looked_at = 4096;
+constexpr int64_t max_batch = 4096;
 
 struct MeasuredStep {
   measure::RunRecord run;                       // with a plan
@@ -232,7 +232,7 @@ class MemoryCommand : public RecordingCommand {
                     "profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html"},
                    "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.step = false});
-    flags.batch(settings_.experiment.batch, largest_batch_looked_at);
+    flags.batch(settings_.experiment.batch, max_batch);
     const auto read_budget = [this](const std::string& bytes) {
       budget_bytes_ = parse_bytes("budget ", bytes);
       budget_ = bytes;
@@ -268,8 +268,8 @@ class MemoryCommand : public RecordingCommand {
           if (!quiet_)
             cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
           MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
-          row.largest_batch = largest_batch(step_case(precision, accumulate), row.step, samples, budget_bytes_,
-                                            largest_batch_looked_at);
+          row.largest_batch =
+              largest_batch(step_case(precision, accumulate), row.step, samples, budget_bytes_, max_batch);
           rows.push_back(std::move(row));
         }
       }

@@ -9,7 +9,7 @@
 namespace hs::bench::measure {
 namespace {
 
-constexpr size_t most_points = 400;  // of a memory timeline
+constexpr size_t max_points = 400;  // of a memory timeline
 
 std::vector<ProfileSpan> steps_of(const Profile& profile) {
   std::vector<ProfileSpan> steps;
@@ -216,7 +216,7 @@ Json typical_step(const StepProfile& steps) {
   }
   return {{"seconds", step.end - step.begin},
           {"lanes", lanes},
-          {"purposes", purposes_of(thinned(samples_in(profile.memory, step.begin, step.end), most_points))}};
+          {"purposes", purposes_of(thinned(samples_in(profile.memory, step.begin, step.end), max_points))}};
 }
 
 }  // namespace hs::bench::measure

@@ -14,13 +14,13 @@ namespace hs::HS_ISA {
 namespace {
 
 constexpr int64_t groups = batch_norm_groups;
-constexpr int64_t block_values = 2048;   // 8 KiB in f32
-constexpr int64_t most_channels = 1024;  // then a block is two rows
+constexpr int64_t block_values = 2048;  // 8 KiB in f32
+constexpr int64_t max_channels = 1024;  // then a block is two rows
 
 template <class Call>
 bool takes(const Call& call) {
   const int64_t C = call.x.shape().back();
-  return takes_f32_or_16_bits(call) && C % lanes == 0 && C > 0 && C <= most_channels;
+  return takes_f32_or_16_bits(call) && C % lanes == 0 && C > 0 && C <= max_channels;
 }
 
 // Calls body(first, rows) for the blocks of rows begin .. end - 1.

@@ -27,11 +27,11 @@
 namespace hs::HS_ISA {
 namespace {
 
-constexpr int64_t most_windows = registers == 32 ? 3 : 1;
+constexpr int64_t max_windows = registers == 32 ? 3 : 1;
 
 // Windows instead of pixels: the fields and outputs are those of their first pixels.
 struct WindowTile : TileArguments {
-  uint8_t* winners[most_windows];
+  uint8_t* winners[max_windows];
   int64_t right, below;  // floats to the next pixel of the window
 };
 
@@ -69,8 +69,8 @@ void window_tile(const WindowTile& t) {
 }
 
 constexpr void (*one_window[])(const WindowTile&) = {nullptr, window_tile<1, 1>, window_tile<2, 1>};
-constexpr void (*all_windows[])(const WindowTile&) = {nullptr, window_tile<1, most_windows>,
-                                                      window_tile<2, most_windows>};
+constexpr void (*all_windows[])(const WindowTile&) = {nullptr, window_tile<1, max_windows>,
+                                                      window_tile<2, max_windows>};
 
 // The ops' tiles: how many vectors of output channels, and of `left` pixels or windows how many at once.
 struct Conv2dTiles {
@@ -82,7 +82,7 @@ struct Conv2dTiles {
 struct PooledTiles {
   using Tile = WindowTile;
   static constexpr int64_t side = 2, panel = 2 * lanes;
-  static int64_t size(int, int64_t left) { return left < most_windows ? 1 : most_windows; }
+  static int64_t size(int, int64_t left) { return left < max_windows ? 1 : max_windows; }
   static void run(int vectors, int64_t size, const Tile& t) { (size == 1 ? one_window : all_windows)[vectors](t); }
 };
 

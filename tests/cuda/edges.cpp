@@ -280,10 +280,10 @@ TEST_CASE("kernels on empty tensors launch nothing") {
 
 TEST_CASE("more work than threads: the loops go round") {
   const Poisoned poisoned;
-  constexpr int64_t most_threads = 4096 * 256, C = 7;
+  constexpr int64_t max_threads = 4096 * 256, C = 7;
   for (const bool shifted : {false, true}) {
     INFO("shifted: ", shifted);  // else a thread takes four elements at once
-    const int64_t rows = most_threads * (shifted ? 1 : 4) / C + 901;
+    const int64_t rows = max_threads * (shifted ? 1 : 4) / C + 901;
     const Tensor x = random_tensor({rows, C}, 1), bias = random_tensor({C}, 2), in = on_device(x, shifted);
     Tensor y = x.empty_like(), out = empty_on_device({rows, C}, DType::f32, shifted);
     const auto check = [&](const char* what) {
@@ -304,7 +304,7 @@ TEST_CASE("more work than threads: the loops go round") {
     sgd_step({in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out});
     check("sgd_step");
   }
-  check_softmax(random_tensor({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
+  check_softmax(random_tensor({max_threads + 901, 2}, 11), std::vector<int32_t>(max_threads + 901, 1), DType::f32);
   const Shape shape{3, 700, 601, 1}, pooled{3, 699, 600, 1};
   const Tensor x = random_tensor(shape, 12), dy = random_tensor(pooled, 13);
   Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = x.empty_like();

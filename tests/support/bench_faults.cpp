@@ -12,14 +12,14 @@ namespace {
 
 // The contents of small files, the sizes of large ones, the types of everything else.
 std::map<std::string, std::string> contents(const fs::path& folder) {
-  constexpr uintmax_t most_compared = 1 << 20;
+  constexpr uintmax_t max_compared = 1 << 20;
   std::map<std::string, std::string> found;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
     std::string& what = found[entry.path().lexically_relative(folder).string()];
     const fs::file_status status = entry.symlink_status();
     if (!fs::is_regular_file(status)) {
       what = "type " + std::to_string(static_cast<int>(status.type()));
-    } else if (entry.file_size() > most_compared) {
+    } else if (entry.file_size() > max_compared) {
       what = std::to_string(entry.file_size()) + " bytes";
     } else {
       what = read_text(entry.path());

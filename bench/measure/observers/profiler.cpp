@@ -34,10 +34,10 @@ void count_depths(std::vector<ProfileSpan>& spans) {
 
 }  // namespace
 
-Profiler::Profiler(Device device, size_t most_spans)
+Profiler::Profiler(Device device, size_t max_spans)
     : Observer((Event::range | Event::work) | static_cast<uint8_t>(Event::storage), Watch::every_thread),
       device_(device),
-      most_spans_(most_spans) {
+      max_spans_(max_spans) {
   runtime(device).synchronize();
   thread_rows_[number_of_this_thread()] = row_called("training");
   row_called(row_name(Stream::compute));
@@ -120,7 +120,7 @@ double Profiler::now() const {
 }
 
 bool Profiler::has_room() {
-  if (profile_.spans.size() + pending_.size() < most_spans_) return true;
+  if (profile_.spans.size() + pending_.size() < max_spans_) return true;
   ++profile_.dropped;
   return false;
 }

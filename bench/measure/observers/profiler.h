@@ -36,14 +36,14 @@ struct Profile {
   std::vector<std::string> rows;     // "training" is the Profiler's thread; "compute" and "copy" are the device's
   std::vector<ProfileSpan> spans;    // by row, then begin; on a row, any two are nested or disjoint
   std::vector<MemorySample> memory;  // of the device: at the start, and after each storage that was made or freed
-  size_t dropped = 0;                // spans beyond most_spans
+  size_t dropped = 0;                // spans beyond max_spans
 };
 
 // Watches all threads, and the work and memory of one device. Omits spans that began before it, or have not ended at
 // finish(), and captured work: a graph is one span, when it is replayed.
 class Profiler : public Observer {
  public:
-  explicit Profiler(Device device, size_t most_spans = 100'000);
+  explicit Profiler(Device device, size_t max_spans = 100'000);
 
   // Waits for the device. To be called once.
   Profile finish();
@@ -71,7 +71,7 @@ class Profiler : public Observer {
   size_t row_of_this_thread();
 
   const Device device_;
-  const size_t most_spans_;
+  const size_t max_spans_;
   DeviceEvent start_event_;
   double start_ = 0;
   std::mutex mutex_;  // guards the members below

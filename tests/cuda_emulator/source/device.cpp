@@ -11,7 +11,7 @@
 namespace hs::emulator {
 namespace {
 
-constexpr int default_shared = 48 << 10, most_shared = 227 << 10;
+constexpr int default_shared = 48 << 10, max_shared = 227 << 10;
 auto& launched = *new std::set<const void*>;  // kernels
 auto& first_in_capture = *new std::vector<std::string>;
 auto& dynamic_shared_limit = *new std::map<const void*, int>;  // cudaFuncSetAttribute
@@ -97,7 +97,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         {cudaDevAttrMultiProcessorCount, 132},
         {cudaDevAttrL2CacheSize, 50 << 20},
         {cudaDevAttrPageableMemoryAccess, options().pageable_access},
-        {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, max_shared},
     };
     const auto found = values.find(attribute);
     if (found == values.end()) return cudaErrorInvalidValue;
@@ -109,7 +109,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api([&] {
     if (!kernel) return cudaErrorInvalidDeviceFunction;
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_shared) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > max_shared) {
       return cudaErrorInvalidValue;
     }
     dynamic_shared_limit[kernel] = value;
