@@ -31,7 +31,7 @@ TemporaryFile temporary_file() {
   return file;
 }
 
-// The last bytes of a file, at most so many.
+// The last bytes of a file, at most `limit`.
 std::string tail_of(FILE* file, uint64_t limit) {
   std::fseek(file, 0, SEEK_END);
   const auto size = static_cast<uint64_t>(std::ftell(file));

@@ -39,7 +39,7 @@ struct Experiment : TrainConfig {
   double max_minutes = 0;        // 0: no limit
   bool noise_scale = false;      // see NoiseScale
   bool measures_stages = false;  // for RunRecord::plan, whatever is checkpointed
-  // > 0: also tests after so many steps, each time as if the test samples were held out to validate on.
+  // > 0: also tests each time this many steps are done, as if the test samples were held out to validate on.
   int64_t test_every_steps = 0;
   bool validates_in_epochs() const { return test_every_steps > 0 || (held_out > 0 && validate_every.steps > 0); }
 };
@@ -61,7 +61,7 @@ int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, co
 // Sets the experiment's cache and graph_steps. Automatic are 16 steps where that is possible and changes nothing but
 // the time: in a graph that takes its batches from the device itself, without accumulation and the sums of a tree or of
 // ranks, where an epoch has 16 whole batches, and if nothing is to happen between two steps: `stops_between`, a
-// validation, a limit on the time. Otherwise 1. Throws Error (usage) if so many steps are wanted and the set is not on
+// validation, a limit on the time. Otherwise 1. Throws Error (usage) if more than one is wanted and the set is not on
 // the device.
 void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
                       Experiment& experiment);
@@ -105,7 +105,7 @@ struct RunRecord {
 // What is known of a run while it goes on, and where its time went over time.
 class Course {
  public:
-  // Of a run with this seed, whose epochs have so many samples, in steps of so many.
+  // Of a run with this seed; samples: of an epoch, step_samples: of a step.
   Course(uint64_t seed, int64_t samples, int64_t step_samples) : samples_(samples), step_samples_(step_samples) {
     run_.seed = seed;
   }

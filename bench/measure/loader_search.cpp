@@ -11,7 +11,7 @@
 namespace hs::bench::measure {
 namespace {
 
-// A setting is judged after so many steps that took so long together.
+// A setting is judged after at least this many steps and seconds.
 constexpr size_t least_steps = 32;
 constexpr double least_seconds = 0.2;
 constexpr double no_wait = 0.005, as_fast = 1.02;

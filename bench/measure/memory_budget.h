@@ -40,8 +40,8 @@ struct MemoryChoice {
 
 using MeasureMicroBatch = std::function<MicroBatch(int64_t batch, Precision precision)>;
 
-// Measures the smallest micro-batch, and from there on the largest of which those before say that it fits, down to one
-// that fits with everything kept: smaller ones, which do the same work in more parts, are taken to be no faster.
+// Measures the smallest micro-batch, then each time the largest that by the measurements so far fits, down to one that
+// fits with everything kept: smaller ones, which do the same work in more parts, are taken to be no faster.
 // Keeps the micro-batch of a model with batch norm, unless it fits in no way. Throws Error (usage) that names the
 // smallest budget.
 MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure);

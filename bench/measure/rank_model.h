@@ -71,7 +71,7 @@ inline double ring_seconds(double n, double p, const Link& link) {
   return 2 * (p - 1) * link.alpha + n * (2 * link.beta + link.gamma) * (p - 1) / p;
 }
 
-// What ranks sum in a step. A bucket has at least so many KiB of whole parameters, but for the last one; as in
+// What ranks sum in a step. Each bucket but the last has at least bucket_kib of whole parameters; as in
 // training, larger ones than `halving_kib` are halved from four ranks on.
 struct Gradients {
   int64_t bucket_kib = 256, halving_kib = ExchangeOptions{}.halving_bytes >> 10;

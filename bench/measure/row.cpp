@@ -61,7 +61,7 @@ Json parts_of(const StepSeconds& parts) {
           {"replay", parts.replay},     {"save", parts.save}};
 }
 
-// The loss, and the shares of each interval between two points, the first of which begins with the run.
+// The loss, and the shares of each interval between two points; the first interval begins with the run.
 Json course_of(const RunRecord& run) {
   const auto computing = [](const StepSeconds& parts) {
     return parts.forward + parts.backward + parts.update + parts.replay;

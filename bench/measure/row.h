@@ -32,7 +32,7 @@ struct SpeedUp {
   std::string text() const;  // "1.20 times as fast, 1.15 to 1.26"
   Json to_json() const;      // the members ratio, ratio_low and ratio_high
 };
-// verdicts: how many are shown together, of which none may be wrong.
+// verdicts: how many are shown together, all of which must be right.
 SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after, size_t verdicts);
 
 // How many verdicts a record of `techniques` shows: of each row beside the first and, in its answer, of each switch
@@ -55,7 +55,7 @@ Json to_json(const CheckpointPlan& plan);
 Json segment_to_json(const Segment& segment);
 
 // Trainings in turns, A B C A B C: what disturbs the machine for a while disturbs all of them.
-// Calls run(row, turn) of each row in each turn, from 0; a row of which it returns false has no more turns.
+// Calls run(row, turn) of each row in each turn, from 0; a row for which it returns false has no more turns.
 // after(turn) ends a turn.
 template <class Run, class After>
 void in_turns(size_t rows, int64_t turns, const Run& run, const After& after) {

@@ -20,7 +20,7 @@ struct StepProfile {
 StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                           int64_t steps, const TrainHooks& hooks);
 
-// At most so many of the samples: if there are more, the largest of each of as many equal groups.
+// At most `most` of the samples: if there are more, the largest of each of `most` equal groups.
 std::vector<MemorySample> thinned(std::vector<MemorySample> samples, size_t most);
 
 Json to_json(const MemoryCounts& counts);  // of a record's call, and of a span's in a trace

@@ -1,4 +1,4 @@
-// Time and cost to reach a target: the goal of a run, of which seconds per epoch are only a part.
+// Time and cost to reach a target: the goal of a run; seconds per epoch are only a part of it.
 #pragma once
 
 #include "bench/cli/command_line.h"

@@ -213,7 +213,7 @@ def record_file(path):
 
 
 class Images:
-    """Of any size, from a record file, or CIFAR-10's. --augment shifts by up to so many pixels, zeros from outside, and
+    """Of any size, from a record file, or CIFAR-10's. --augment shifts by up to that many pixels, zeros from outside, and
     mirrors each image with probability 1/2."""
     compile_mode = None
 

@@ -12,7 +12,7 @@
 
 namespace hs::bench::report {
 
-// Several outputs of which each is written though another cannot be: a full disk for one must not cost the others.
+// Several outputs, each written even if another cannot be: a full disk for one must not cost the others.
 class EachOutput {
  public:
   // Keeps an Error (io) of `write` for end(); a later one is a notice. Returns whether there was none.

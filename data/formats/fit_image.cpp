@@ -54,7 +54,7 @@ struct Covered {
   int64_t first;
   std::vector<double> weights;  // they add up to 1
 };
-// length: of the side in pixels, of which the last may be less than a whole one.
+// length: of the side in pixels; the last pixel may be a fraction.
 std::vector<Covered> coverage(int64_t before, double length, int64_t after) {
   std::vector<Covered> all;
   const double step = length / static_cast<double>(after);

@@ -100,8 +100,8 @@ namespace {
 
 constexpr int64_t groups = batch_norm_groups;
 
-// Calls add(row, sums) for all rows, which adds the row to `width` sums. sums: (groups, width), of which the first
-// group's are the result.
+// Calls add(row, sums) for all rows, which adds the row to `width` sums. sums: (groups, width); the first group's
+// are the result.
 template <class Add>
 void sum_rows(int64_t rows, int64_t width, double* sums, const Add& add) {
   parallel(groups, [=](int64_t group, int) {

@@ -56,7 +56,7 @@ void forward_cuda(const EmbeddingForward& call) {
 constexpr int warps = cuda::block_threads / 32;
 constexpr int64_t most_grids = 2048;  // of groups: symbols, times blocks side by side
 
-__device__ unsigned symbol_groups_done[most_grids];  // 0 between the launches, of which there is one at a time
+__device__ unsigned symbol_groups_done[most_grids];  // 0 between launches, which run one at a time
 
 // The threads whose `is_there` is true, in order, in `found`; their number. All threads of the block call it.
 __device__ __forceinline__ int list_threads(bool is_there, SharedPointer<int> found) {

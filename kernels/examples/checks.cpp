@@ -155,7 +155,7 @@ bool is_near_kink(const OpCase& row, const RowRun& exact, const std::vector<Numb
   return false;
 }
 
-// Whether at least so many different values occur.
+// Whether at least `count` different values occur.
 bool has_values(const Numbers& numbers, size_t count) {
   if (numbers.size() < count) return false;
   std::set<double> seen;
@@ -163,8 +163,8 @@ bool has_values(const Numbers& numbers, size_t count) {
   return seen.size() >= count;
 }
 
-// Whether a norm of errors says something: of many values, no few of which outweigh the others, and not so small that
-// the type's smallest number decides.
+// Whether a norm of errors says something: of many values, without a few that outweigh the others, and not so small
+// that the type's smallest number decides.
 bool is_averaging(DType stored, const Numbers& numbers) {
   const size_t many = stored == DType::f32 ? 8 : 64;
   if (!has_values(numbers, many)) return false;

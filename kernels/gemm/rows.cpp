@@ -46,7 +46,7 @@ OpCase row_of(const Sizes& sizes, bool ta, bool tb, bool adds) {
 
 const Examples rows([](Table& table) {
   // One, around the tiles' borders, nothing at all, few tiles with a long K: the sums of parts of K are added, and, on
-  // the CPU, tiles of so few rows that the last one begins below C, and so many rows that all tiles share what was
+  // the CPU, few enough rows for the last tile to begin below C, and enough for all tiles to share what was
   // packed of op(b).
   for (const Sizes& sizes : {Sizes{37, 19, 65},
                              {1, 1, 1},

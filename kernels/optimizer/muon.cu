@@ -11,7 +11,7 @@ namespace hs {
 namespace {
 
 constexpr int direction_blocks = 64;    // fixed, so that the order of additions is
-__device__ unsigned blocks_that_added;  // 0 between the launches, of which there is one at a time: one step
+__device__ unsigned blocks_that_added;  // 0 between launches, which run one at a time: one step
 
 // partial (direction_blocks + 1): the blocks' sums of squares, then the factor that makes the direction's norm 1.
 __global__ void muon_direction_kernel(cuda::Previous previous, int64_t size, float momentum, const float* rates,

@@ -84,7 +84,7 @@ void begin_step_cuda(const BeginStep& call) {
   cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule, state_of(call), log_of(call));
 }
 
-__device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
+__device__ unsigned blocks_that_measured;  // 0 between launches, which run one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
 __global__ void measure_and_begin_kernel(cuda::Previous previous, int64_t size, const float* gradient, float* partial,

@@ -7,7 +7,7 @@
 namespace hs {
 namespace {
 
-__device__ unsigned blocks_summed;  // 0 between the launches, of which there is one at a time
+__device__ unsigned blocks_summed;  // 0 between launches, which run one at a time
 
 // out = factor * sum of x. Each place in a pack has its own sum, which keeps chains of additions short. The order is
 // the same if x is not aligned. partial: a place for each block.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kept = 8;  // elements of a row that a lane keeps
 
-__device__ unsigned blocks_with_a_loss;  // 0 between the launches, of which there is one at a time
+__device__ unsigned blocks_with_a_loss;  // 0 between launches, which run one at a time
 
 int lanes_of(int64_t classes) { return cuda::lanes_for((classes + kept - 1) / kept); }
 

@@ -84,7 +84,7 @@ std::map<std::string, std::string> checks_of(const fs::path& file) {
   return checks;
 }
 
-// Judges all variants of the files of tests/judge/cheats with this ending, of which there are at least so many.
+// Judges all variants of the files of tests/judge/cheats with this ending, at least `least` of them.
 void check_cheats(const std::string& ending, size_t least, const std::vector<std::string>& variables = {}) {
   std::vector<std::string> plugins;
   std::map<std::string, std::string> wanted;

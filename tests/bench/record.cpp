@@ -260,7 +260,7 @@ TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
   constexpr size_t stride = 3;  // each member gets a third of the values, the next one another third: all take a minute
   std::map<std::string, int> times_seen;  // of the places in records of a command
   int shown = 0, refused = 0;
-  const TemporaryFolder pages;  // some of those shown, all of which must be drawn
+  const TemporaryFolder pages;  // some of those shown; each must be drawn
   for (const char* part : {"cpu", "target"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(HALFSTEP_SOURCE_DIR "/bench/results") / part)) {
       if (entry.is_directory()) continue;

@@ -132,7 +132,7 @@ TEST_CASE("what a run is judged by ends it: validations where there are any, tes
   }
 }
 
-// A record of one run of training, of which it writes records of other times and accuracies.
+// A record of one run of training; writes copies of it with other times and accuracies.
 struct Measured {
   const TemporaryFolder folder;
   json record = record_of("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet");

@@ -54,7 +54,7 @@ TEST_CASE("the recipe for CIFAR-10 learns, and the saved model is as good, by it
   CHECK(record["config"]["optimizer"] == "nesterov");
   CHECK(record["config"]["schedule"] == "one-cycle");
   CHECK(record["config"]["precision"] == "bf16");
-  // The loss is 0.45, in f32 too, of which 0.28 are the entropy of smoothed labels; it is 0.53 with a wrong gradient in
+  // The loss is 0.45, in f32 too; 0.28 of it is the entropy of smoothed labels; it is 0.53 with a wrong gradient in
   // a batch norm or in a block (tests/mutants/resnet8.txt).
   CHECK(record["rows"][0]["final_loss"] < 0.49);
   CHECK(record["rows"][0]["test_accuracy"] > 0.97);

@@ -190,7 +190,7 @@ struct SeeIndex {
   }
 };
 
-// A pointer that is `elements` before p, of which only what lies at p is ever used.
+// A pointer that is `elements` before p; only what lies at p is ever used.
 template <class T>
 T* moved_back(T* p, int64_t elements) {
   return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) - static_cast<uintptr_t>(elements) * sizeof(T));

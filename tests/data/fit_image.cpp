@@ -46,7 +46,7 @@ TEST_CASE("a pixel is the mean of what it covers") {
 }
 
 // Decoded at a half, a quarter and an eighth, with each number of rows and columns that is left over: white there,
-// black elsewhere. As one decodes all of it, and held in each way, of which none has the white at the end of both
+// black elsewhere. As one decodes all of it, and held in each way; in none is the white at the end of both
 // sides.
 TEST_CASE("a JPEG that is decoded smaller is the same image") {
   if (!can_read_jpeg()) return;

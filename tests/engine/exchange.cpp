@@ -177,8 +177,8 @@ TEST_CASE("with 16 bits on the wire every rank has the same result, near the sum
   CHECK(same_bits(sums(6, 1, {.wire = Wire::bf16}, 0)[0][1], tree_sum(6, 300)));
 }
 
-// Every rank's result, and the bytes that all have sent, for arrays of so many floats that are halved from so many
-// bytes on (-1: never).
+// Every rank's result, and the bytes that all have sent, for arrays of `count` floats that are halved from
+// `halving_bytes` on (-1: never).
 void check_sum(int64_t leaves, int ranks, size_t count, int64_t halving_bytes, int max_delay_us = 0) {
   CAPTURE(leaves);
   CAPTURE(ranks);

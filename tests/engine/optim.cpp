@@ -162,7 +162,7 @@ void check_values(const ParameterArena& arena, const std::vector<Reference>& ref
   }
 }
 
-// The formulas' step of one parameter, of which a vector may be treated in another way.
+// The formulas' step of one parameter; a vector may be treated in another way.
 void reference_step_of(const OptimizerConfig& config, int t, const std::vector<float>& gradient, bool is_vector,
                        Reference& r) {
   OptimizerConfig c = config;
@@ -415,7 +415,7 @@ TEST_CASE("the arena refuses a parameter that is registered twice, or has no val
                        "parameter here is undefined; give it a value before the ParameterArena is made", Error);
 }
 
-// Two layers, of which only some are registered.
+// Two layers; only some are registered.
 class Forgetful : public Module {
  public:
   enum Forgets { nothing, first, second, first_is_frozen };

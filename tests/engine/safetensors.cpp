@@ -50,7 +50,7 @@ Bytes with_length(const std::string& header, const Bytes& data = {}) {
   return bytes + bytes_of(header) + data;
 }
 
-// A file of one tensor "a" with this text for its shape and offsets, and so many bytes.
+// A file of one tensor "a" with this text for its shape and offsets, and this many bytes.
 Bytes one_tensor(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t bytes) {
   return with_length(R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
                      Bytes(bytes));

@@ -1,5 +1,5 @@
 // libFuzzer target for safetensors files. Every input is read as a file, and as a header with a right length before it
-// and so many bytes of data after it as its first two bytes say. What must hold beyond "no crash":
+// and as many bytes of data after it as its first two bytes say. What must hold beyond "no crash":
 //   refused:  hs::Error with the exit code of a checkpoint, in one line, at opening or at reading a tensor;
 //   accepted: the tensors fill the file without gaps, each with the bytes that its shape and type say, computed here
 //             from the JSON; what is read, written again and read again is the same;

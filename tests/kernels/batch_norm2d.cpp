@@ -95,7 +95,7 @@ TEST_CASE(
         const uint64_t separate = calls_of(relu_forward), added = calls_of(add_forward);
         const Tensor y = batch_norm2d(cast(x, dtype), scale, shift, {}, {}, {.relu = true},
                                       has_residual ? cast(residual, dtype) : Tensor());
-        const Tensor read = add(add(y, mul(y, y)), y);  // four gradients, of which the last can wait for the rule
+        const Tensor read = add(add(y, mul(y, y)), y);  // four gradients; the last can wait for the rule
         backward(read, cast(random_values(y.shape(), 22), dtype));
         CHECK(calls_of(relu_forward) - separate == (fuse ? 0 : 1));
         // Two sums in forward, three if the residual is added alone; and of gradients two, three if none waits.

@@ -260,7 +260,7 @@ TEST_CASE("a folder that disappears is an error of each write, and the next run 
   CHECK_NOTHROW(run.finish());
 }
 
-// A folder with states 1 and 2, of which the second becomes something else.
+// A folder with states 1 and 2; the second becomes something else.
 struct TwoStates {
   TwoStates() {
     RunFolder run(folder.path, 2, [](const std::string&) {});

@@ -25,7 +25,7 @@ struct Dice {
   }
 };
 
-// Stages in which nothing is like anything else; the first has an input of so many bytes. The last one is the loss.
+// Stages in which nothing is like anything else; the first has an input of `input` bytes. The last one is the loss.
 inline std::vector<StageCost> random_stages(Dice& dice, int64_t count, int64_t input) {
   std::vector<StageCost> stages;
   for (int64_t i = 0; i < count; ++i) {

@@ -160,7 +160,7 @@ inline std::string difference(const TrainingState& a, const TrainingState& b) {
 inline size_t samples_seen(const TrainingState& state) { return static_cast<size_t>(state.number("samples")); }
 
 // Resumes from a state of a run and compares the end with that of the straight run: every tensor, every count, and the
-// samples, of which none may come twice or be left out.
+// samples: none may come twice or be left out.
 inline void check_resumes(const TinyRun& run, const TrainingState& from, const TinyRun::Outcome& straight) {
   const TinyRun::Outcome resumed = run.train(&from);
   CHECK(difference(resumed.states.back(), straight.states.back()) == "");

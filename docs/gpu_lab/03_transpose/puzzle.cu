@@ -1,5 +1,5 @@
 // Transpose: y[column][row] = x[row][column], 64 x 64 floats. 2 x 2 blocks of 32 x 8 threads; a block has a tile of 32
-// x 32, of which each thread has four elements. threadIdx.y is the number of the warp.
+// x 32, four elements to a thread. threadIdx.y is the number of the warp.
 //
 //        x: warp 0 reads a row              y: the same 32 values, one to a row
 //        +--------------------+             +--------------------+

@@ -85,7 +85,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, boo
   launch_now.closed = false;
   if (sticky_error() != cudaSuccess) return;
   access.open(pointers.data(), pointers.size());
-  const bool one_thread = grid.x * grid.y * grid.z * size.x * size.y * size.z == 1;  // of which there is but one order
+  const bool one_thread = grid.x * grid.y * grid.z * size.x * size.y * size.z == 1;  // which have only one order
   const bool in_every_order = options().every_order && !one_thread;
   if (in_every_order) begin_snapshot();
   begin_counting();

@@ -23,7 +23,7 @@ struct Refusal {
 struct Library {
   std::vector<Refusal> refusals = {};
   bool late_bias = false;    // the bias is added to a sum that is rounded already
-  int guard_bits = -1;       // 0 or 2: sums are truncated as in a tensor core with so many guard bits
+  int guard_bits = -1;       // 0 or 2: sums are truncated as in a tensor core with this many guard bits
   int wrong_candidates = 0;  // HALFSTEP_EMULATOR_LT_WRONG=1: the first of the heuristic's candidates computes nonsense
 };
 
@@ -47,7 +47,7 @@ struct Options {
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
   bool keep_ranges = false;          // NVTX ranges are kept for take_ranges()
   bool count = false;                // HALFSTEP_EMULATOR_COUNTS=1: counts accesses, and prints them at the end
-  uint64_t sample = 0;               // if not 0, only so many blocks of a launch run, or twice as many: for counts
+  uint64_t sample = 0;               // if not 0, a launch runs this many of its blocks, or twice as many: for counts
   int registers = 0;                 // HALFSTEP_EMULATOR_REGISTERS=40 per thread, for the printed occupancy; 0: unknown
   size_t total_memory = 2ull << 30;  // HALFSTEP_EMULATOR_MEMORY=bytes: what cudaMalloc can give out in total
 };
@@ -102,7 +102,7 @@ struct Multiprocessor {
 };
 inline constexpr Multiprocessor sm_80 = {65536, 64, 32, 164 << 10};
 inline constexpr Multiprocessor sm_90 = {65536, 64, 32, 228 << 10};
-// How many blocks of so many threads fit at once, and what part of its places for warps they fill (0 to 1).
+// How many blocks of `threads` fit at once, and what fraction of its places for warps they fill (0 to 1).
 // `registers` per thread; 0 if they are unknown and do not limit it. `shared_bytes` per block.
 int resident_blocks(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes);
 double occupancy(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes);
