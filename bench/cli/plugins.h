@@ -26,7 +26,7 @@ void build_plugin(const std::string& source, OutputFile& out);
 
 // Loads those of --plugin: what build_plugin() has made, or sources, which it builds first. Throws Error: what that
 // throws, io (unreadable), bad_input (not a shared object, or not built for this program, which its bytes say before
-// any of its code runs), usage (what its author can mend: it registers nothing, a name that exists or that is none, too
+// any of its code runs), usage (what its author can fix: it registers nothing, a name that exists or that is none, too
 // much, it is loaded already, or its static objects end the program: a child process loads it before this one does).
 void load_plugins(const std::vector<std::string>& files);
 const std::vector<Plugin>& loaded_plugins();  // in order of loading
