@@ -15,18 +15,20 @@ class MnistCnn : public StagedModel {
       : conv1_(sizes.channels, 32, {}, keys),
         conv2_(32, 64, {}, keys),
         dropout_(0.5, keys),
-        linear_(64 * positions_after("mnist_cnn", sizes, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
-                sizes.classes, keys) {
+        linear_(64 * positions_after("mnist_cnn", sizes, side_after), sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
+    // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward_pool_relu(x); });
     add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout_); });
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(x)); });
-    // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
   }
 
  private:
+  // Twice a convolution of 3 x 3 and pooling by 2: 28 -> 5.
+  static int64_t side_after(int64_t side) { return ((side - 2) / 2 - 2) / 2; }
+
   Conv2d conv1_, conv2_;
   Dropout dropout_;
   Head linear_;

@@ -46,7 +46,7 @@ void forward_cpu(const MaxPool2dForward& call) {
         Computing<T> largest = to_computing(corner[0]);
         for (int64_t i = 1; i < window * window; ++i) {
           const Computing<T> value = to_computing(corner[(i / window * W + i % window) * C]);
-          if (value <= largest || largest != largest) continue;  // false for the first NaN
+          if (value <= largest || largest != largest) continue;  // a NaN beats any number, and nothing beats it
           best = i;
           largest = value;
         }

@@ -17,11 +17,14 @@ OpCase row_of(const Sizes& sizes) {
   return {
       .name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
       .shapes = {shape},
-      .run = [c = sizes](const Inputs& x) { return max_pool2d(x[0], c.window, c.stride); },
+      .run = [sizes](const Inputs& x) { return max_pool2d(x[0], sizes.window, sizes.stride); },
       .gradient = {4 * tolerance::u32, tolerance::walk(overlapping * overlapping, tolerance::rms), 0},
       .reference =
-          [c = sizes](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], c.x, c.window, c.stride); },
+          [sizes](const std::vector<Numbers>& x) {
+            return naive_max_pool2d(x[0], sizes.x, sizes.window, sizes.stride);
+          },
       .fill = Fill::spaced,
+      // A NaN between windows, or where none fits any more, reaches no result.
       .nan = stride <= window && (shape[1] - window) % stride == 0 && (shape[2] - window) % stride == 0 && shape[0] > 0,
       .flops = count(shape),
       .same_on_devices = true,

@@ -6,7 +6,7 @@
 
 namespace hs {
 
-Tensor relu(const Tensor& x);  // of any float type; keeps y
+Tensor relu(const Tensor& x);  // of any float type; saves y for backward
 
 struct ReluForward {  // y = max(x, 0)
   const Tensor& x;

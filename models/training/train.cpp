@@ -77,29 +77,32 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   Saver saver{arena, *optimizer, scaler, config, hooks, numbers, judge, at, losses, result};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 
+  // What follows a step. Returns whether another one does.
+  const auto follow_up = [&](bool wants_state) {
+    const bool is_late = runner.is_late(result.seconds);
+    if (judge.must_validate(at, epoch.steps)) judge.validate(at);
+    if (at.step == epoch.steps) {
+      runner.compare_ranks(at);
+      const bool is_last = at.epoch == config.epochs || !judge.reason_to_end(is_late).empty();
+      judge.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
+      losses.read_scales(result.loss_scales);
+      if (hooks.on_epoch) hooks.on_epoch(at.epoch, result.epochs.back());
+      at = {at.epoch + 1};
+      losses.restart();
+    }
+    result.reached_target = judge.has_reached_target();
+    if (at.epoch > config.epochs) return false;
+    result.ended_early = judge.reason_to_end(is_late);
+    if (!result.ended_early.empty()) return false;
+    if (wants_state) saver.save();
+    return true;
+  };
+
   bool stopped = false;
   try {
     runner.compare_ranks(at);
-    for (bool wants_state = false; !stopped;) {
-      // What follows a step. A run that was interrupted in an evaluation is resumed with it.
-      const bool is_late = runner.is_late(result.seconds);
-      if (judge.must_validate(at, epoch.steps)) judge.validate(at);
-      if (at.step == epoch.steps) {
-        runner.compare_ranks(at);
-        const bool is_last = at.epoch == config.epochs || !judge.reason_to_end(is_late).empty();
-        judge.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
-        losses.read_scales(result.loss_scales);
-        if (hooks.on_epoch) hooks.on_epoch(at.epoch, result.epochs.back());
-        at = {at.epoch + 1};
-        losses.restart();
-      }
-      result.reached_target = judge.has_reached_target();
-      if (at.epoch > config.epochs) break;
-      result.ended_early = judge.reason_to_end(is_late);
-      if (!result.ended_early.empty()) break;
-      if (wants_state) saver.save();
-
-      // The next step.
+    bool goes_on = follow_up(false);  // of the step before, if the run is resumed: it may lack its evaluation
+    while (goes_on) {
       const double start = steady_seconds();
       const Range range("step", at.step + 1);
       const NextStep next = runner.next(at, result);
@@ -109,14 +112,15 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
       numbers.skips.ran(next.steps);
       if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last());
       const double seconds = result.seconds + steady_seconds() - start;
-      wants_state =
+      const bool wants_state =
           tell_hooks(hooks, {at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
       stopped = hooks.should_stop && hooks.should_stop();
       result.seconds += steady_seconds() - start;
+      goes_on = !stopped && follow_up(wants_state);
     }
     losses.read_scales(result.loss_scales);
     if (!stopped && hooks.on_state) saver.save();
-    // After the save: a run that is resumed with more patience continues as if it had not stopped here.
+    // A run that ended within an epoch is tested after the save, so that no state has this test.
     if (!stopped && at.step > 0) judge.end_epoch(at, losses.mean(), true);
   } catch (const Interrupted&) {
     result.interrupted = true;
