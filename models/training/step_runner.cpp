@@ -118,7 +118,7 @@ void StepRunner::run_group(const NextStep& next, Losses& losses, StepSeconds& se
   }
   StepLogs logs = losses.tensors();
   captured_->run_group(*set_, next.steps, logs, seconds);
-  losses.added(next.steps, set_->batch);
+  losses.count_recorded(next.steps, set_->batch);
 }
 
 void StepRunner::show_first_batch(const Batch& batch) {

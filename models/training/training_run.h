@@ -34,10 +34,10 @@ class DeviceLog {
   DeviceLog(int64_t max, Device device) : on_device_(Tensor::empty({max}, DType::f32, device)) {}
 
   void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }  // REQUIRES: there is room
-  void added(int64_t count) { added_ += count; }       // by recorded steps, to tensor()
-  int64_t size() const { return added_; }              // number of scalars added
-  const Tensor& tensor() const { return on_device_; }  // (max) f32; the first size() are valid
-  void restart() { added_ = read_ = 0; }               // forgets all scalars
+  void count_recorded(int64_t count) { added_ += count; }  // what recorded steps have added to tensor()
+  int64_t size() const { return added_; }                  // number of scalars added
+  const Tensor& tensor() const { return on_device_; }      // (max) f32; the first size() are valid
+  void restart() { added_ = read_ = 0; }                   // forgets all scalars
 
   // Returns the scalars added since the last call; waits for the device.
   std::vector<float> read() {
@@ -77,9 +77,9 @@ class Losses {
     if (has_scales_) scales_.add(scale);
   }
   // By recorded steps of one batch each, to tensors().
-  void added(int64_t steps, int64_t samples_of_each) {
-    losses_.added(steps);
-    if (has_scales_) scales_.added(steps);
+  void count_recorded(int64_t steps, int64_t samples_of_each) {
+    losses_.count_recorded(steps);
+    if (has_scales_) scales_.count_recorded(steps);
     samples_.insert(samples_.end(), static_cast<size_t>(steps), samples_of_each);
   }
 
