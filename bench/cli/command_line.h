@@ -13,9 +13,50 @@
 
 namespace hs::bench::cli {
 
-// The flags of one command. Each is declared once, with its name, values, help and the variable that it sets, which
-// holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
-// Each that has a value is a member of the record's "config", under its own name ("--save-every" as
+// The groups of --help; the first has what one command alone takes.
+enum class Group { command, model, data, training, speed, memory, processes, output };
+
+// What is known of a flag beside its name and its values, for --help and for all that asks about flags. Its group and
+// how often it is wanted must be said; unless more is said, it may change the weights, and no time in particular.
+struct Facts {
+  Group group;
+  bool is_rare;  // --help leaves it to --help-all, where a command has many flags
+  bool changes_bits = true, is_compared = false, is_from_record = true, is_recorded = true;
+  bool is_output = false, is_code = false;
+  std::vector<std::string> other_names = {}, parts = {};
+  std::function<bool()> counts = {}, has_sense = {};
+  std::string otherwise = {};
+
+  // What other programs call it.
+  Facts& known_as(std::vector<std::string> names) { return other_names = std::move(names), *this; }
+  // It changes no bit of the weights: a run may be resumed with another value.
+  Facts& keeps_bits() { return changes_bits = false, *this; }
+  // Parts of a run whose time it changes, as `compare --why` calls them.
+  Facts& moves(std::vector<std::string> all) { return parts = std::move(all), *this; }
+  // A record has null unless the condition holds, because the flag then says nothing.
+  Facts& counts_if(std::function<bool()> condition) { return counts = std::move(condition), *this; }
+  // Given though the condition, of other flags, does not hold, it is refused for this reason.
+  Facts& needs(std::function<bool()> condition, std::string reason) {
+    return has_sense = std::move(condition), otherwise = std::move(reason), *this;
+  }
+  // `compare` says so if two records differ in it.
+  Facts& compared() { return is_compared = true, *this; }
+  // A record that is a --recipe leaves it out: it belongs to something that is written, or other members hold its
+  // effect.
+  Facts& not_from_record() { return is_from_record = false, *this; }
+  Facts& unrecorded() { return is_recorded = false, *this; }
+  // Names something to write, which only the command line does, and no record.
+  Facts& writes() { return is_output = true, unrecorded(); }
+  // Names code that is run. Only the command line does: recipes, records and states come from other people.
+  Facts& runs_code() { return is_code = true, *this; }
+};
+inline Facts common(Group group) { return {group, false}; }
+inline Facts rare(Group group) { return {group, true}; }
+inline Facts own() { return common(Group::command); }
+
+// The flags of one command. Each is declared once, with its name, its facts, its values, help and the variable that it
+// sets, which holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is
+// a list. Each that has a value is a member of the record's "config", under its own name ("--save-every" as
 // "save_every"), unless what follows its declaration says otherwise.
 class Flags : NonCopyable {
  public:
@@ -24,28 +65,41 @@ class Flags : NonCopyable {
 
   using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for an invalid value
   using Value = std::function<Json()>;
+  struct Flag {
+    std::string name;
+    Facts facts;
+    std::string type, help;  // type: empty for a switch
+    Reader reader;
+    Value value;
+    bool repeatable;
+    std::string member;                   // its name in records
+    std::vector<std::string> words = {};  // that are given
+    std::function<Json(const std::string& value)> saved = {};
+  };
 
   template <class Number>  // int64_t, int32_t or uint64_t
-  Flags& integer(const std::string& flag, Number& value, std::type_identity_t<Number> low,
+  Flags& integer(const std::string& flag, const Facts& facts, Number& value, std::type_identity_t<Number> low,
                  std::type_identity_t<Number> high, const std::string& help);
   // Also the word "auto", which stands for the value `automatic`.
-  Flags& integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
-                         const std::string& help);
+  Flags& integer_or_auto(const std::string& flag, const Facts& facts, int64_t& value, int64_t automatic, int64_t low,
+                         int64_t high, const std::string& help);
   template <class Number>  // double or float
-  Flags& real(const std::string& flag, Number& value, double low, double high, const std::string& help);
-  Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
+  Flags& real(const std::string& flag, const Facts& facts, Number& value, double low, double high,
+              const std::string& help);
+  Flags& choice(const std::string& flag, const Facts& facts, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);
   // A choice whose names stand for values of any type.
   template <class T>
-  Flags& named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
-                      const std::string& help);
-  Flags& text(const std::string& flag, std::string& value, const std::string& type, const std::string& help);
+  Flags& named_choice(const std::string& flag, const Facts& facts, T& value,
+                      const std::vector<std::pair<std::string, T>>& choices, const std::string& help);
+  Flags& text(const std::string& flag, const Facts& facts, std::string& value, const std::string& type,
+              const std::string& help);
   // Calls the reader if the flag is given. A record contains the text, or `by_default`.
-  Flags& text(const std::string& flag, const Reader& reader, const std::string& by_default, const std::string& type,
+  Flags& text(const std::string& flag, const Facts& facts, const Reader& reader, const std::string& by_default,
+              const std::string& type, const std::string& help);
+  Flags& list(const std::string& flag, const Facts& facts, std::vector<std::string>& values, const std::string& type,
               const std::string& help);
-  Flags& list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
-              const std::string& help);
-  Flags& on_off(const std::string& flag, bool& value, const std::string& help);
+  Flags& on_off(const std::string& flag, const Facts& facts, bool& value, const std::string& help);
   // Arguments that are no flags, from `low` to `high` of them.
   Flags& words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
                const std::string& help);
@@ -83,16 +137,11 @@ class Flags : NonCopyable {
   // The end of --help: lines that the program's name is put before, and what to read after them.
   Flags& examples(const std::vector<std::string>& lines, const std::string& further);
 
-  // The flag that was declared last names something to write, which only the command line does, and no record.
-  Flags& writes();
-  // The flag that was declared last names code that is run. Only the command line does: recipes, records and states
-  // come from other people.
-  Flags& runs_code();
-  // What the flag that was declared last means where no value follows it.
-  Flags& alone(const std::string& word);
   // What `saved` makes of the last declared flag's value: an object of flags and their words, as settings() returned
   // it, that count where they are not given.
-  Flags& continues(std::function<Json(const std::string& value)> saved);
+  Flags& continues(std::function<Json(const std::string& value)> saved) {
+    return flags_.back().saved = std::move(saved), *this;
+  }
 
   // Records the flag that was declared last as `member`, "a/b" as the member b of the object a; or not at all.
   Flags& record(const std::string& member);
@@ -100,6 +149,7 @@ class Flags : NonCopyable {
   // Records what config() gets from the function: beside the flags, or in place of the flag of this name.
   Flags& record(const std::string& member, Value value);
 
+  const std::vector<Flag>& all() const { return flags_; }
   bool given(std::string_view flag) const;
   bool has(std::string_view flag) const;
   // The flags that are given, with their words: those that name something to write, or all others. A path among the
@@ -115,33 +165,23 @@ class Flags : NonCopyable {
   Json config() const;
 
  private:
-  struct Flag {
-    std::string name, type, help;  // type: empty for a switch
-    Reader reader;
-    Value value;
-    bool repeatable;
-    std::string member;                   // its name in records
-    std::vector<std::string> words = {};  // that are given
-    bool writes = false, runs_code = false;
-    std::string alone = {};
-    std::function<Json(const std::string& value)> saved = {};
-  };
   struct Words {
     std::string type, help;
     std::vector<std::string>* values;
     size_t low, high;
   };
+  static std::string without_dashes(std::string_view word);
   const Flag* find(std::string_view flag) const;
-  std::vector<std::string> names() const;
+  std::string meant_by(std::string_view word) const;
   void split(const std::vector<std::string>& words);
   void check_no_empty_word() const;
   void read_recipe();
   Json recipe_of(const Json& record, const std::string& path) const;
   void read_saved();
-  Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
-             bool repeatable = false);
-  Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
-                   const Value& value, const std::string& help);
+  Flags& add(const std::string& flag, const Facts& facts, const std::string& type, const std::string& help,
+             Reader reader, Value value, bool repeatable = false);
+  Flags& choice_of(const std::string& flag, const Facts& facts, const std::vector<std::string>& names,
+                   const Reader& reader, const Value& value, const std::string& help);
 
   const std::string command_;
   std::vector<Flag> flags_;
@@ -152,14 +192,14 @@ class Flags : NonCopyable {
 };
 
 template <class T>
-Flags& Flags::named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
-                           const std::string& help) {
+Flags& Flags::named_choice(const std::string& flag, const Facts& facts, T& value,
+                           const std::vector<std::pair<std::string, T>>& choices, const std::string& help) {
   using Choice = std::pair<std::string, T>;
   const auto read = [&value, choices](const std::string& word) {
     value = std::ranges::find(choices, word, &Choice::first)->second;
   };
   return choice_of(
-      flag, mapped(choices, &Choice::first), read,
+      flag, facts, mapped(choices, &Choice::first), read,
       [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
 }
 

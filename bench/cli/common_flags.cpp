@@ -31,7 +31,9 @@ const char* name(CacheMode mode) {
   return std::ranges::find(caches, std::optional(mode), &decltype(caches)::value_type::second)->first.c_str();
 }
 
-Flags& Flags::model(std::string& value) { return choice("--model", value, model_names(), "Model"); }
+Flags& Flags::model(std::string& value) {
+  return choice("--model", common(Group::model).moves({"step"}).compared(), value, model_names(), "Model");
+}
 
 Flags& Flags::model_file(std::string& path) {
   const auto read = [&path](const std::string& word) {
@@ -45,12 +47,12 @@ Flags& Flags::model_file(std::string& path) {
     fail(ExitCode::usage, "--model {}: is the state of a run; {} train --resume {} --save-model FILE writes its model",
          printable_text(word), program_name, quoted(folder));
   };
-  return text("--model", read, "", "FILE", "Model that train --save-model wrote");
+  return text("--model", common(Group::model), read, "", "FILE", "Model that train --save-model wrote");
 }
 
 Flags& Flags::context(int64_t& value, const std::string& model) {
-  integer("--context", value, 1, largest_context,
-          "Symbols of a text that a model sees before it predicts the next one");
+  integer("--context", rare(Group::model).known_as({"seq-len", "block-size"}).moves({"step"}), value, 1,
+          largest_context, "Symbols of a text that a model sees before it predicts the next one");
   Flag& flag = flags_.back();
   flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
     read(word);
@@ -65,7 +67,7 @@ Flags& Flags::context(int64_t& value, const std::string& model) {
 }
 
 Flags& Flags::blocks(int64_t& value, const std::string& model) {
-  integer_or_auto("--blocks", value, 0, 1, 4096,
+  integer_or_auto("--blocks", rare(Group::model).known_as({"layers", "depth"}).moves({"step"}), value, 0, 1, 4096,
                   "Blocks of the model (" + models_with_blocks() + "), auto: as many as it usually has");
   Flag& flag = flags_.back();
   flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
@@ -80,59 +82,67 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
 }
 
 Flags& Flags::data(DataChoice& choice) {
-  text("--data", choice.name, "NAME",
-       "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file")
-      .unrecorded();
+  text("--data", common(Group::data).known_as({"dataset"}).moves({"step", "wait"}).unrecorded(), choice.name, "NAME",
+       "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
   size(choice.size);
-  return real("--test-split", choice.test_split, 0, 0.9,
-              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said")
-      .unrecorded();
+  return real("--test-split", rare(Group::data).unrecorded(), choice.test_split, 0, 0.9,
+              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
 }
 
 Flags& Flags::size(std::optional<ImageShape>& value) {
   const auto read = [&value](const std::string& size) { value = parse_size(size); };
-  return text("--size", read, "", "ROWSxCOLUMNS", "Resize the images of a folder, as in 32x32").unrecorded();
+  return text("--size", rare(Group::data).unrecorded(), read, "", "ROWSxCOLUMNS",
+              "Resize the images of a folder, as in 32x32");
 }
 
 Flags& Flags::train(int64_t& samples) {
-  samples != automatic_samples ? integer("--train", samples, 1, max_samples, "Training samples")
-                               : integer_or_auto("--train", samples, automatic_samples, 1, max_samples,
-                                                 "Training samples; auto: all, or 20000 without --data");
-  return unrecorded();
+  const Facts facts = common(Group::data).moves({"amount"}).unrecorded();
+  return samples != automatic_samples ? integer("--train", facts, samples, 1, max_samples, "Training samples")
+                                      : integer_or_auto("--train", facts, samples, automatic_samples, 1, max_samples,
+                                                        "Training samples; auto: all, or 20000 without --data");
 }
 
 Flags& Flags::test(int64_t& samples) {
-  samples != automatic_samples
-      ? integer("--test", samples, 1, max_samples, "Test samples")
-      : integer_or_auto("--test", samples, automatic_samples, 1, max_samples,
-                        "Test samples; auto: all, or as many as in training, 5000 without --data");
-  return unrecorded();
+  const Facts facts = common(Group::data).moves({"evaluation"}).unrecorded();
+  return samples != automatic_samples
+             ? integer("--test", facts, samples, 1, max_samples, "Test samples")
+             : integer_or_auto("--test", facts, samples, automatic_samples, 1, max_samples,
+                               "Test samples; auto: all, or as many as in training, 5000 without --data");
 }
 
 Flags& Flags::epochs(int64_t& value) {
-  return integer("--epochs", value, 1, 10000, "Passes over the training samples");
+  return integer("--epochs", common(Group::training).moves({"amount"}).compared(), value, 1, 10000,
+                 "Passes over the training samples");
 }
 
-Flags& Flags::batch(int64_t& value, int64_t most) { return integer("--batch", value, 1, most, "Samples per batch"); }
+Flags& Flags::batch(int64_t& value, int64_t most) {
+  return integer("--batch", common(Group::training).known_as({"batch-size"}).moves({"step"}).compared(), value, 1, most,
+                 "Samples per batch");
+}
 
 Flags& Flags::learning_rate(float& value) {
-  real("--lr", value, 1e-12, 1000, "Learning rate");
-  flags_.back().member = "learning_rate";
+  real("--lr", common(Group::training).known_as({"learning-rate"}).compared(), value, 1e-12, 1000, "Learning rate");
   return record("learning_rate");
 }
 
 Flags& Flags::seed(uint64_t& value) {
-  return integer("--seed", value, 0, max_seed, "Seed of all random numbers: weights, order, dropout");
+  return integer("--seed", common(Group::training), value, 0, max_seed,
+                 "Seed of all random numbers: weights, order, dropout");
 }
 
 Flags& Flags::repeat(int64_t& value) {
-  return integer("--repeat", value, 1, 1000, "Runs of each row; run r has seed + r, from r = 0");
+  return integer("--repeat", common(Group::training).keeps_bits(), value, 1, 1000,
+                 "Runs of each row; run r has seed + r, from r = 0");
 }
 
-Flags& Flags::threads(int64_t& value) { return integer("--threads", value, 0, 1024, "CPU threads, 0: one per core"); }
+Flags& Flags::threads(int64_t& value) {
+  return integer("--threads", common(Group::speed).known_as({"jobs"}).keeps_bits().moves({"step", "evaluation"}), value,
+                 0, 1024, "CPU threads, 0: one per core");
+}
 
 Flags& Flags::device(std::string& name) {
-  return choice("--device", name, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  return choice("--device", common(Group::speed).known_as({"gpu", "cuda"}).moves({"step"}), name,
+                {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
 }
 
 Flags& Flags::precision(std::optional<Precision>& value) {
@@ -141,46 +151,52 @@ Flags& Flags::precision(std::optional<Precision>& value) {
     precisions.emplace_back(hs::name(each), each);
   }
   precisions.emplace_back("auto", std::nullopt);
-  return named_choice("--precision", value, precisions,
+  return named_choice("--precision",
+                      common(Group::speed)
+                          .known_as({"fp16", "half", "float16", "amp", "dtype"})
+                          .moves({"kernels", "backward", "update"})
+                          .compared(),
+                      value, precisions,
                       "Type of matrix products and convolutions; auto: the fastest measured on such a machine");
 }
 
 Flags& Flags::kernels(std::vector<std::string>& assignments) {
-  list("--kernel", assignments, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
-  flags_.back().member = "kernels";
+  list("--kernel", rare(Group::speed).moves({"kernels", "backward"}), assignments, "SLOT=VARIANT",
+       "Use this variant of a kernel; repeatable, `info` lists them");
   return record("kernels");
 }
 
 Flags& Flags::plugins(std::vector<std::string>& files) {
-  return list("--plugin", files, "FILE",
-              "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable")
-      .runs_code()
-      .unrecorded();
+  return list("--plugin", rare(Group::speed).runs_code().unrecorded(), files, "FILE",
+              "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable");
 }
 
 Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object) {
   const std::string prefix = object.empty() ? "" : object + "/";
-  integer("--prefetch", options.prefetch, 0, 1000, "Batches made ahead of time, 0: each when it is needed")
+  integer("--prefetch", rare(Group::data).keeps_bits().moves({"wait"}), options.prefetch, 0, 1000,
+          "Batches made ahead of time, 0: each when it is needed")
       .record(prefix + "prefetch");
-  integer_or_auto("--workers", options.workers, automatic_workers, 0, 256,
+  integer_or_auto("--workers", rare(Group::data).known_as({"num-workers"}).keeps_bits().moves({"wait"}),
+                  options.workers, automatic_workers, 0, 256,
                   "Threads that make them, 0: between the steps, auto: 1, or 0 if the CPU only copies from memory")
       .record(prefix + "workers");
-  named_choice("--cache", cache, caches,
+  named_choice("--cache", rare(Group::data).keeps_bits().moves({"wait", "upload"}).unrecorded(), cache, caches,
                "Read each sample every time, once, or all to the device; auto: to a GPU with room for them, else ram")
-      .unrecorded()
       .record(prefix + "cache", [&options] { return cli::name(options.cache); });
-  named_choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
+  named_choice("--pin", rare(Group::data).keeps_bits().moves({"upload"}), options.pin, {{"on", true}, {"off", false}},
+               "Host buffers that a GPU reads by itself")
       .record(prefix + "pin");
-  named_choice("--preprocess", options.normalize_on_host, {{"host", true}, {"device", false}},
-               "Where bytes become numbers: by the workers, or later")
+  named_choice("--preprocess", rare(Group::data).moves({"kernels", "wait", "upload"}), options.normalize_on_host,
+               {{"host", true}, {"device", false}}, "Where bytes become numbers: by the workers, or later")
       .record(prefix + "preprocess");
   return *this;
 }
 
 Flags& Flags::dry_run(bool& value) {
-  return on_off("--dry-run", value, "Try a little of it, print the plan with minutes and memory, and end");
+  return on_off("--dry-run", common(Group::output), value,
+                "Try a little of it, print the plan with minutes and memory, and end");
 }
 
-Flags& Flags::quiet(bool& value) { return on_off("--quiet", value, "No progress"); }
+Flags& Flags::quiet(bool& value) { return on_off("--quiet", common(Group::output), value, "No progress"); }
 
 }  // namespace hs::bench::cli

@@ -35,6 +35,8 @@ Words split(const std::string& line) {
 
 }  // namespace
 
+TrainFlags::TrainFlags() : Flags("train"), train_(make_train_command()) { train_->declare_all(*this); }
+
 Json train_settings(const std::string& line) {
   const Words words = split(line);
   for (const std::string& word : words) {
@@ -43,9 +45,7 @@ Json train_settings(const std::string& line) {
       fail(ExitCode::usage, "--run \"{}\": leave {} out: runs are repeated from outside", line, flag);
     }
   }
-  const std::unique_ptr<cli::Command> train = make_train_command();
-  cli::Flags flags("train");
-  train->declare_all(flags);
+  TrainFlags flags;
   try {
     flags.read(words);
   } catch (const Error& error) {

@@ -16,6 +16,8 @@
 
 namespace hs::bench::commands {
 
+using cli::Group, cli::own;  // where --help has a flag
+
 // A command that measures: its results are a record, in the files that --json and its kind name.
 class RecordingCommand : public cli::Command {
  protected:
@@ -26,6 +28,15 @@ class RecordingCommand : public cli::Command {
 inline constexpr const char* while_measuring = "while measuring; no results were written";
 // Ends the program if a signal has come.
 inline void check_signals() { cli::check_signals(while_measuring); }
+
+// The flags of `train`, for commands that run it or read its records.
+class TrainFlags : public cli::Flags {
+ public:
+  TrainFlags();
+
+ private:
+  const std::unique_ptr<cli::Command> train_;
+};
 
 // The flags of `train` in a line, words at spaces that are not within quotes, as flag and words. Throws Error (usage)
 // for what train itself would refuse before it trains, and for flags that whoever repeats the run decides.

@@ -27,14 +27,15 @@ class CompareCommand : public RecordingCommand {
                     "compare before.json after.json --md -"},
                    "docs/chapters/12_benchmarks.md says which differences count.");
     flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
-    flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
+    flags.list("--run", own(), runs_, "FLAGS",
+               "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
     flags.repeat(repeat_);
     flags.seed(seed_);
-    flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
-    flags.real("--challenge", challenge_, 0.01, 1000,
+    flags.text("--fail-if-slower", own(), limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+    flags.real("--challenge", own(), challenge_, 0.01, 1000,
                "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast");
-    flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
-    flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
+    flags.real("--lose", own(), lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
+    flags.on_off("--why", own(), why_, "Say which phase, kernel or count made the most of the difference");
     flags.quiet(quiet_);
   }
 
@@ -171,8 +172,9 @@ class CompareCommand : public RecordingCommand {
     const Json &before = sides[0], &after = sides[1];
     const bool took_turns = !runs_.empty();
     const std::vector<std::string>& names = took_turns ? runs_ : paths_;
+    const TrainFlags train;
     const measure::Comparison comparison =
-        measure::compare(before, after, names[0], names[1], took_turns, flags.given("--challenge") ? 1 : 0);
+        measure::compare(train, before, after, names[0], names[1], took_turns, flags.given("--challenge") ? 1 : 0);
     if (comparison.rows.empty()) fail(ExitCode::bad_input, "{} and {}: have no row in common", names[0], names[1]);
     Json record = report::new_record(name(), Device::cpu);
     if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
@@ -193,7 +195,7 @@ class CompareCommand : public RecordingCommand {
     std::string challenge;
     if (flags.given("--challenge")) sentences.push_back(challenge = judge(comparison));
     if (why_) {
-      sentences.push_back("why: " + measure::why(before, after, names[0], names[1]));
+      sentences.push_back("why: " + measure::why(train, before, after, names[0], names[1]));
       if (!comparison.rows[0].seconds.significant())
         sentences.back() += " (whether the seconds differ at all: cannot tell)";
     }

@@ -25,12 +25,12 @@ class ConvertCommand : public cli::Command {
                    "docs/data_formats.md describes the formats.");
     flags.words("SRC DST", names_, 2, 2,
                 "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
-    flags.choice("--format", as_.format, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
-    flags.integer("--shards", as_.shards, 1, 256, "Files for each part, of record and tfrecord");
-    flags.on_off("--compress", as_.compress, "Compress the blocks of record files (zlib)");
+    flags.choice("--format", own(), as_.format, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
+    flags.integer("--shards", own(), as_.shards, 1, 256, "Files for each part, of record and tfrecord");
+    flags.on_off("--compress", own(), as_.compress, "Compress the blocks of record files (zlib)");
     flags.size(size_);
-    flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, 0: all");
-    flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, 0: all");
+    flags.integer("--train", common(Group::data), train_, 0, int64_t{1} << 40, "Training samples, 0: all");
+    flags.integer("--test", common(Group::data), test_, 0, int64_t{1} << 40, "Test samples, 0: all");
     flags.quiet(quiet_);
   }
 

@@ -77,7 +77,7 @@ class DoctorCommand : public RecordingCommand {
         "docs/chapters/15_finding_the_bottleneck.md says how the verdicts come about.");
     settings_.declare(flags);
     flags.train(train_);
-    flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
+    flags.integer("--steps", own(), steps_, 1, 1000000, "Steps to time");
     flags.loading(settings_.experiment.loading, cache_, "loading");
   }
 
@@ -92,7 +92,7 @@ class DoctorCommand : public RecordingCommand {
       fail(ExitCode::usage, "--preprocess host: profile measures steps that read bytes; use --preprocess device");
     }
     outputs_.open();
-    settings_.use(flags);
+    settings_.use();
     const measure::Experiment& experiment = settings_.experiment;
     const Device device = experiment.device;
     const cli::TrainingData data =

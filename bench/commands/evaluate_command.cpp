@@ -109,7 +109,7 @@ class EvaluateCommand : public ImageModelCommand {
     flags.model_file(model_);
     flags.data(data_);
     flags.test(test_);
-    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");
+    flags.integer("--mistakes", own(), mistakes_, 0, 100, "Worst mistakes to show");
     flags.threads(threads_).unrecorded();
     flags.device(device_);
   }

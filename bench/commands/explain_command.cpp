@@ -186,11 +186,11 @@ class ExplainCommand : public RecordingCommand {
                     "profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg"},
                    "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags);
-    flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
+    flags.text("--dot", own().writes(), dot_, "FILE", "Write the autograd graph for GraphViz");
   }
 
   void run(const cli::Flags& flags) override {
-    settings_.use(flags);
+    settings_.use();
     const measure::Experiment& experiment = settings_.experiment;
     const Device device = experiment.device;
     static_cast<void>(cli::ForcedKernels(experiment.kernels));  // reports a mistake in it before data are read

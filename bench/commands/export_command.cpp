@@ -32,10 +32,11 @@ class ExportCommand : public cli::Command {
          "export --model base.safetensors --adapters play-adapters --safetensors play.safetensors"},
         "docs/model_files.md says how other programs open the files, docs/techniques/lora.md explains adapters.");
     flags.model_file(model_);
-    flags.text("--adapters", adapters_, "DIR", "Adapters of that model, which train --save-adapters wrote");
-    flags.text("--onnx", onnx_, "FILE", "Write the model as ONNX, - for stdout");
-    flags.text("--npy", npy_, "DIR", "Folder to make, with a NumPy file for each tensor");
-    flags.text("--safetensors", safetensors_, "FILE", "Write the model as train --save-model does, - for stdout");
+    flags.text("--adapters", own(), adapters_, "DIR", "Adapters of that model, which train --save-adapters wrote");
+    flags.text("--onnx", own(), onnx_, "FILE", "Write the model as ONNX, - for stdout");
+    flags.text("--npy", own(), npy_, "DIR", "Folder to make, with a NumPy file for each tensor");
+    flags.text("--safetensors", own().known_as({"output"}), safetensors_, "FILE",
+               "Write the model as train --save-model does, - for stdout");
   }
 
   void run(const cli::Flags&) override {

@@ -17,11 +17,12 @@ class GenerateCommand : public cli::Command {
                     "generate --model shakespeare.safetensors --prompt \"ROMEO:\" --temperature 0.8"},
                    "Prints the prompt and what the model writes after it. The same seed writes the same text.");
     flags.model_file(model_);
-    flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break, or the first symbol)");
-    flags.integer("--length", options_.length, 1, 1'000'000, "Symbols to write");
-    flags.real("--temperature", options_.temperature, 0, 100,
+    flags.text("--prompt", own(), prompt_, "TEXT",
+               "What the text begins with (default: a line break, or the first symbol)");
+    flags.integer("--length", own(), options_.length, 1, 1'000'000, "Symbols to write");
+    flags.real("--temperature", own(), options_.temperature, 0, 100,
                "Below 1 likely symbols become likelier; 0: always the likeliest");
-    flags.integer("--top-k", options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
+    flags.integer("--top-k", own(), options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
     flags.seed(options_.seed);
     flags.threads(threads_);
     flags.device(device_);

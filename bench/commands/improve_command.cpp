@@ -77,15 +77,17 @@ class ImproveCommand : public RecordingCommand {
     flags.examples({"improve --target accuracy=0.98 --out recipe.json    # then: train --recipe recipe.json",
                     "improve --run \"--model mlp --batch 8 --validation 0.1\" --target loss=0.2 --minutes 5"},
                    "docs/chapters/09_recipes.md says what it tries, and in which order.");
-    flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults");
-    flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
-    flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost");
-    flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about");
-    flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end");
+    flags.text("--run", own(), run_, "FLAGS", "The flags of train to begin with; without, its defaults");
+    flags.text("--target", common(Group::training), target_, "METRIC=VALUE",
+               "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
+    flags.real("--lose", own(), lose_, 0, 1, "How much of the test accuracy may be lost");
+    flags.real("--challenge", own(), challenge_, 1, 1000, "How many times as fast the claim at the end is about");
+    flags.real("--minutes", own(), minutes_, 0.01, 10000,
+               "When to stop; a third of it is for the judgement at the end");
     flags.repeat(repeat_);
     flags.seed(seed_);
-    flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
-    flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
+    flags.on_off("--quick", own(), quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
+    flags.text("--out", own().writes(), out_, "FILE", "Write what was found as a recipe");
     flags.quiet(quiet_);
   }
 

@@ -12,7 +12,7 @@ class InfoCommand : public cli::Command {
 
   void declare(cli::Flags& flags) override {
     flags.examples({"info", "info --json -"}, "docs/command_line.md says in which order variants are tried.");
-    flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout");
+    flags.text("--json", common(Group::output), json_, "FILE", "Write it as JSON, - for stdout");
   }
 
   Json as_json() const {

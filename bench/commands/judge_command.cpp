@@ -35,8 +35,8 @@ class JudgeCommand : public RecordingCommand {
                    "docs/judge.md says what each check can tell, and what none can.");
     options_.seed = std::random_device()();
     flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
-    flags.text("--against", options_.against, "VARIANT", "Time it beside this one");
-    flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
+    flags.text("--against", own(), options_.against, "VARIANT", "Time it beside this one");
+    flags.on_off("--quick", own(), options_.quick, "Ten seconds: fewer rows, draws and rounds");
     flags.record("quick", [this] { return options_.quick; });
     flags.batch(options_.batch, 65536);
     flags.seed(options_.seed);

@@ -24,9 +24,9 @@ class KernelCommand : public RecordingCommand {
     flags.examples({name(), name() + " --type bf16 --batch 256 --json kernels.json --html kernels.html"},
                    "docs/command_line.md says what the columns mean.");
     flags.batch(batch_, 65536);
-    flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
-    flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
-    flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
+    flags.choice("--type", own().unrecorded(), type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors");
+    flags.integer("--rounds", own(), rounds_, 3, 1000, "Turns of each variant");
+    flags.real("--seconds", own(), seconds_, 0, 3600, "No new round of a kernel after this time");
     flags.threads(threads_).unrecorded();
     flags.device(device_).unrecorded();
     flags.plugins(plugins_);
@@ -101,7 +101,7 @@ class KernelBuildCommand : public cli::Command {
         "By $CXX, or the first of c++, g++ and clang++ on the PATH; a .cu file by nvcc, or for the emulator\n"
         "where the program is built for it. docs/add_a_kernel.md says how to write one.");
     flags.words("FILE", sources_, 1, 1, "A .cpp or .cu file that includes <halfstep/kernel.h>");
-    flags.text("--output", output_, "FILE", "The plug-in; by default named as FILE, with .so").writes();
+    flags.text("--output", own().writes(), output_, "FILE", "The plug-in; by default named as FILE, with .so");
   }
 
   void run(const cli::Flags&) override {

@@ -160,12 +160,13 @@ class LoaderCommand : public RecordingCommand {
                     "bench loader --samples 5000 --json loader.json --html loader.html"},
                    "docs/command_line.md says what each table measures.");
     flags.data(data_);
-    flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set").unrecorded();
+    flags.integer("--samples", own().unrecorded(), samples_, 1, int64_t{1} << 24,
+                  "Samples, the first N of the training set");
     flags.batch(options_.batch);
-    flags.integer("--compute", compute_, 0, 10000000, "Work of a step in microseconds").record("compute_us");
+    flags.integer("--compute", own(), compute_, 0, 10000000, "Work of a step in microseconds").record("compute_us");
     flags.seed(options_.seed);
     flags.device(device_);
-    flags.choice("--format", format_, names, "One format beside memory, or all");
+    flags.choice("--format", own(), format_, names, "One format beside memory, or all");
     flags.quiet(quiet_);
   }
 

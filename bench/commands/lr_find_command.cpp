@@ -60,10 +60,10 @@ class LrFindCommand : public RecordingCommand {
                    "docs/chapters/09_recipes.md says how to read the curve.");
     settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
     settings_.declare(flags, {.rate = false});
-    flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
-    flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
+    flags.real("--from", own(), from_, 1e-12, 1000, "Learning rate of the first step");
+    flags.real("--to", own(), to_, 1e-12, 1e6, "Learning rate of the last step");
     flags.train(train_);
-    flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
+    flags.integer("--steps", own(), steps_, 20, 100000, "Steps, unless the loss explodes before");
   }
 
   // Trains until the loss explodes, and returns the steps that were finite.
@@ -113,7 +113,7 @@ class LrFindCommand : public RecordingCommand {
       fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
     }
     outputs_.open();
-    settings_.use(flags);
+    settings_.use();
     const measure::Experiment& experiment = settings_.experiment;
     if (!flags.given("--train")) train_ = steps_ * experiment.batch * experiment.accumulate;
     const cli::TrainingData data = cli::open_training_data(settings_.data, {train_, !flags.given("--train")},

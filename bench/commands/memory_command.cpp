@@ -238,12 +238,11 @@ class MemoryCommand : public RecordingCommand {
       budget_ = bytes;
     };
     flags
-        .text("--budget", read_budget, budget_, "BYTES",
+        .text("--budget", own().unrecorded(), read_budget, budget_, "BYTES",
               "For the largest batch that fits; k, M and G as powers of 1024")
-        .unrecorded()
         .record("budget_bytes", [this] { return budget_bytes_; });
-    flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
-    flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
+    flags.on_off("--curve", own(), curve_, "Also bytes against time over ten budgets");
+    flags.integer("--steps", own(), steps_, 1, 1000, "Timed steps of each row; one comes before them");
     flags.quiet(quiet_);
   }
 
@@ -320,7 +319,7 @@ class MemoryCommand : public RecordingCommand {
   }
 
   void run(const cli::Flags& flags) override {
-    settings_.use(flags);
+    settings_.use();
     outputs_.open();
     constexpr int64_t samples = 512;  // memory does not depend on their contents
     const cli::TrainingData data =

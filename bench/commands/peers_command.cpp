@@ -193,7 +193,7 @@ class PeersCommand : public RecordingCommand {
                    "batch of 128; char_gpt takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.\n"
                    "docs/chapters/12_benchmarks.md says what is measured, bench/peers/README.md how to install.");
     const auto name_of = [](const PeerModel& model) { return std::string(model.name); };
-    flags.choice("--model", model_, mapped(peer_models, name_of), "Model");
+    flags.choice("--model", common(Group::model), model_, mapped(peer_models, name_of), "Model");
     flags.data(data_);
     flags.train(train_);
     flags.test(test_);
@@ -204,17 +204,18 @@ class PeersCommand : public RecordingCommand {
     flags.learning_rate(learning_rate_);
     flags.repeat(repeat_);
     flags.threads(threads_);
-    flags.integer("--ranks", ranks_, 1, 64, "Processes of each training, which share the threads; 1: other rows");
-    flags
-        .list("--python", pythons_, "PATH",
-              "Python to look for engines in (default python3); repeatable, the first wins")
-        .unrecorded();
-    flags.text("--peers", scripts_, "DIR", "Folder of the scripts (default: bench/peers of the sources)").unrecorded();
-    flags.real("--timeout", timeout_, 0.1, 86400, "Seconds after which a single run is ended");
+    flags.integer("--ranks", own(), ranks_, 1, 64,
+                  "Processes of each training, which share the threads; 1: other rows");
+    flags.list("--python", own().unrecorded(), pythons_, "PATH",
+               "Python to look for engines in (default python3); repeatable, the first wins");
+    flags.text("--peers", own().unrecorded(), scripts_, "DIR",
+               "Folder of the scripts (default: bench/peers of the sources)");
+    flags.real("--timeout", own(), timeout_, 0.1, 86400, "Seconds after which a single run is ended");
     flags.device(device_name_);
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
-    flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
+    flags.on_off("--quick", own(), quick_,
+                 "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
     flags.quiet(quiet_);
   }
 

@@ -67,11 +67,12 @@ class PredictCommand : public ImageModelCommand {
     flags.model_file(model_);
     flags.words("IMAGE", images_, 0, 1000,
                 "PNG, JPEG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
-    flags.on_off("--test", test_, "Images of the test part of the model's data, or of --data, instead of files");
-    flags.integer("--count", count_, 1, 10000, "How many of them");
+    flags.on_off("--test", common(Group::data), test_,
+                 "Images of the test part of the model's data, or of --data, instead of files");
+    flags.integer("--count", own(), count_, 1, 10000, "How many of them");
     flags.data(data_);
-    flags.integer("--top", top_, 1, 1000, "Classes to print of each image");
-    flags.on_off("--invert", invert_, "Swap black and white in the files");
+    flags.integer("--top", own(), top_, 1, 1000, "Classes to print of each image");
+    flags.on_off("--invert", own(), invert_, "Swap black and white in the files");
   }
 
   void print(const std::string& text) const {

@@ -39,14 +39,17 @@ class PredictRanksCommand : public RecordingCommand {
     flags.model(what_.model);
     flags.blocks(what_.blocks, what_.model);
     flags.batch(what_.batch, 8192);
-    flags.integer("--accumulate", what_.accumulate, 1, 4096, "Micro-batches of a step, divided among ranks");
-    flags.integer("--bucket-kib", gradients_.bucket_kib, 1, 1 << 20, "Gradients summed at once, KiB");
-    flags.integer("--halving-kib", gradients_.halving_kib, 0, 1 << 20, "Buckets that are halved, from KiB");
+    flags.integer("--accumulate", common(Group::memory), what_.accumulate, 1, 4096,
+                  "Micro-batches of a step, divided among ranks");
+    flags.integer("--bucket-kib", rare(Group::processes), gradients_.bucket_kib, 1, 1 << 20,
+                  "Gradients summed at once, KiB");
+    flags.integer("--halving-kib", rare(Group::processes), gradients_.halving_kib, 0, 1 << 20,
+                  "Buckets that are halved, from KiB");
     flags.precision(precision_).record("precision", [this] { return hs::name(what_.precision); });
-    flags.real("--alpha", link_.alpha, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta")
-        .unrecorded();
-    flags.real("--beta", link_.beta, 0, 1, "Seconds of a byte").unrecorded();
-    flags.integer("--rounds", rounds_, 1, 1000, "Measurements of each step; four times as many of a message");
+    flags.real("--alpha", own().unrecorded(), link_.alpha, 0, 10,
+               "Seconds of a message, in place of measuring under mpirun; with --beta");
+    flags.real("--beta", own().unrecorded(), link_.beta, 0, 1, "Seconds of a byte");
+    flags.integer("--rounds", own(), rounds_, 1, 1000, "Measurements of each step; four times as many of a message");
     flags.threads(threads_).unrecorded();
   }
 

@@ -49,7 +49,7 @@ class ReportCommand : public RecordingCommand {
                    "docs/reports.md says how to read the charts.");
     flags.words("RECORD", paths_, 1, 1000,
                 "Records that --json wrote, and folders of them; the runs of several are shown side by side");
-    flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");
+    flags.text("--filter", own(), filter_, "TEXT", "Of several records, only the runs whose name contains it");
   }
 
   // What has no timed rows is an error where it was named, and passed over in a folder.

@@ -78,9 +78,9 @@ class ScalingCommand : public RecordingCommand {
         {"scaling", "scaling --model mlp --precision bf16 --json scaling.json", "scaling --largest 512 --rounds 3"},
         "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.data = false});
-    flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many");
-    flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size");
-    flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time");
+    flags.integer("--largest", own(), largest_, 4, 65536, "Largest batch; samples go to twice as many");
+    flags.integer("--rounds", own(), rounds_, 3, 1000, "Fewest measurements of each size");
+    flags.real("--seconds", own(), seconds_, 0, 3600, "No more than these after this time");
   }
 
   std::vector<Axis> axes(Device device) const {
@@ -132,7 +132,7 @@ class ScalingCommand : public RecordingCommand {
   }
 
   void run(const cli::Flags& flags) override {
-    settings_.use(flags);
+    settings_.use();
     const measure::Experiment& experiment = settings_.experiment;
     const Device device = experiment.device;
     const cli::ForcedKernels forced(experiment.kernels);

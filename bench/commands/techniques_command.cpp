@@ -73,9 +73,9 @@ class TechniquesCommand : public RecordingCommand {
     flags.record("interleaved", [] { return true; });
     flags.record("warmed_up", [] { return true; });
     goal_.declare(flags, "Report the time to this in the test");
-    flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
-    flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
-    flags.on_off("--list", list_, "Name the techniques, and end");
+    flags.on_off("--quick", own(), quick_, "The smallest size that shows anything: " + text_of(quick_size));
+    flags.on_off("--full", own(), full_, "The article's size: " + text_of(full_size));
+    flags.on_off("--list", own(), list_, "Name the techniques, and end");
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
@@ -201,7 +201,7 @@ class TechniquesCommand : public RecordingCommand {
     if (list_) return print_list();
     take_size(flags);
     outputs_.open();
-    settings_.use(flags);
+    settings_.use();
     data_ = cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
     Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data_));
     record["data"]["as_files"] = data_.train->is_in_memory();

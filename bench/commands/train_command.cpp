@@ -68,7 +68,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     flags.train(train_);
     flags.test(test_);
     flags.epochs(experiment_.epochs);
-    flags.integer("--scale-lr", scale_lr_, 0, 1 << 30,
+    flags.integer("--scale-lr", rare(Group::training).not_from_record(), scale_lr_, 0, 1 << 30,
                   "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is");
     flags.repeat(repeat_);
     declare_graph(flags);
@@ -76,90 +76,91 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     declare_schedule(flags);
     flags.record("warmed_up", [] { return true; });
     flags.loading(experiment_.loading, residency_.cache);
-    flags.named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
+    flags.named_choice("--loader", rare(Group::data).keeps_bits(), experiment_.searches_loading,
+                       {{"given", false}, {"auto", true}},
                        "auto: finds --workers and --prefetch while the first steps run; the weights are the same");
     goal_.declare(flags, "End when the validation, or without one the test, reaches this");
     declare_early_end(flags);
     memory_.declare(flags);
     saving_.declare(flags);
     fine_tuning_.declare(flags, experiment_);
-    flags
-        .text("--save-model", save_model_, "FILE",
-              "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)")
-        .writes();
-    flags
-        .text("--tensorboard", tensorboard_, "DIR",
-              "Write the curves of the training for TensorBoard, of several runs each into a folder of its own")
-        .writes();
-    flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
-        .writes();
-    flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
+    flags.text(
+        "--save-model", common(Group::output).known_as({"output"}).writes(), save_model_, "FILE",
+        "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
+    flags.text("--tensorboard", rare(Group::output).known_as({"logdir"}).writes(), tensorboard_, "DIR",
+               "Write the curves of the training for TensorBoard, of several runs each into a folder of its own");
+    flags.text("--trace", rare(Group::output).writes(), trace_, "FILE",
+               "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
+    flags.integer("--trace-steps",
+                  rare(Group::output)
+                      .writes()
+                      .needs([this] { return !trace_.empty(); }, "there is no --trace FILE to write them to"),
+                  trace_steps_, 1, 1000, "Steps of the trace");
     flags.dry_run(dry_run_);
     flags.quiet(quiet_);
   }
 
   void declare_graph(cli::Flags& flags) {
-    flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
+    flags
+        .choice("--graph", rare(Group::speed).moves({"step"}).compared(), graph_, {"auto", "on", "off"},
+                "Record a step once and replay it; auto: on with cuda")
         .record("graph", [this] { return experiment_.graph; });
     flags
         .integer_or_auto(
-            "--graph-steps", residency_.graph_steps, measure::automatic_graph_steps, 1, 1024,
+            "--graph-steps", rare(Group::speed).keeps_bits().moves({"step"}), residency_.graph_steps,
+            measure::automatic_graph_steps, 1, 1024,
             "Steps that a graph holds; 2 or more with cache device; auto: 16 where nothing is between them")
         .record("graph_steps", [this] { return experiment_.graph_steps; });
   }
 
   void declare_schedule(cli::Flags& flags) {
-    flags.named_choice("--schedule", experiment_.optimizer.schedule.kind,
+    flags.named_choice("--schedule", common(Group::training).known_as({"scheduler"}),
+                       experiment_.optimizer.schedule.kind,
                        {{"constant", ScheduleKind::constant},
                         {"linear", ScheduleKind::linear},
                         {"cosine", ScheduleKind::cosine},
                         {"step", ScheduleKind::step},
                         {"one-cycle", ScheduleKind::one_cycle}},
                        "Course of the learning rate");
-    flags.integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
+    const cli::Facts of_steps = rare(Group::training)
+                                    .needs([this] { return experiment_.optimizer.schedule.kind == ScheduleKind::step; },
+                                           "belongs to --schedule step; give that as well");
+    flags.integer("--step-every", of_steps, experiment_.optimizer.schedule.every, 1, 1 << 30,
                   "With --schedule step: steps of one rate");
-    flags.real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
+    flags.real("--step-factor", of_steps, experiment_.optimizer.schedule.factor, 1e-6, 1,
                "With --schedule step: the factor after each of them");
-    flags.integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
+    flags.integer("--warmup", rare(Group::training), experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
                   "Steps in which the learning rate rises to its full size");
   }
 
   void declare_early_end(cli::Flags& flags) {
+    const auto validates = [this] { return experiment_.held_out > 0; };
+    constexpr const char* otherwise = "there is nothing to validate on; give --validation 0.1 as well";
     flags
-        .on_off("--noise-scale", experiment_.noise_scale,
+        .on_off("--noise-scale", rare(Group::training).keeps_bits(), experiment_.noise_scale,
                 "Measure how many samples a step could average; needs --accumulate 2 or more, and takes time")
         .record("noise_scale", [this] { return experiment_.noise_scale; });
-    flags.real("--validation", experiment_.held_out, 0, 0.9,
+    flags.real("--validation", rare(Group::data).moves({"amount", "evaluation"}), experiment_.held_out, 0, 0.9,
                "Fraction of the training samples held out to validate on");
     flags.text(
-        "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); },
-        "1ep", "HOW", "When to validate: 1ep (epochs) or 500st (steps)");
+        "--validate-every", rare(Group::data).moves({"evaluation"}).needs(validates, otherwise),
+        [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); }, "1ep", "HOW",
+        "When to validate: 1ep (epochs) or 500st (steps)");
     flags.text(
-        "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
+        "--test-every", rare(Group::data).keeps_bits().moves({"evaluation"}),
+        [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
         "When to test: 1ep (epochs) or 500st (steps); the end always");
-    flags.integer("--patience", experiment_.patience, 0, 1000000,
+    flags.integer("--patience", rare(Group::training).keeps_bits().moves({"amount"}).needs(validates, otherwise),
+                  experiment_.patience, 0, 1000000,
                   "End after so many validations without a better accuracy, 0: never");
-    flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never");
+    flags.real("--max-minutes", rare(Group::training).keeps_bits().moves({"amount"}), experiment_.max_minutes, 0, 1e6,
+               "End after so many minutes of training, 0: never");
   }
 
   void check_combinations(const cli::Flags& flags) {
-    settings_.check(flags);
-    for (const char* flag : {"--step-every", "--step-factor"}) {
-      if (flags.given(flag) && experiment_.optimizer.schedule.kind != ScheduleKind::step) {
-        fail(ExitCode::usage, "{}: belongs to --schedule step; give that as well", flag);
-      }
-    }
     if (flags.given("--warmup") && experiment_.optimizer.schedule.kind == ScheduleKind::one_cycle) {
       fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out",
            experiment_.optimizer.schedule.warmup_steps);
-    }
-    if (flags.given("--trace-steps") && trace_.empty()) {
-      fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
-    }
-    for (const char* flag : {"--patience", "--validate-every"}) {
-      if (flags.given(flag) && experiment_.held_out <= 0) {
-        fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
-      }
     }
     for (const auto& [flag, cadence] :
          {std::pair("--validate-every", experiment_.validate_every), {"--test-every", test_every_}}) {
@@ -593,7 +594,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     std::deque<measure::EventFile> events = open_event_files(flags.given("--resume"));
 
     Json record = describe_run(flags, data);
-    saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
+    saving_.open(flags, experiment_.device, data, quiet_, ranks_);
     warm_up(data, forced);
     if (!quiet_) cli::notice(headline(data));
     const measure::KernelUse use;

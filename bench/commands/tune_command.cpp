@@ -83,14 +83,14 @@ class TuneCommand : public RecordingCommand {
                     "tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning"},
                    "docs/command_line.md says what is measured and how.");
     settings_.declare(flags, {.tuning = false});
-    flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
-    flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
-    flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
+    flags.integer("--rounds", own(), rounds_, 3, 1000, "Turns of each variant");
+    flags.real("--seconds", own(), seconds_, 0, 3600, "No new round of a call after this time");
+    flags.text("--out", own().writes(), out_, "FILE", "Write the choices, - for stdout");
   }
 
   void run(const cli::Flags& flags) override {
     if (out_.empty()) fail(ExitCode::usage, "tune kernels: expected --out FILE, to be read by --tuning");
-    settings_.use(flags);
+    settings_.use();
     const measure::Experiment& experiment = settings_.experiment;
     const Device device = experiment.device;
     OutputFile out(out_, "--out");

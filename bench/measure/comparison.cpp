@@ -118,8 +118,8 @@ void share_error(std::vector<RowComparison>& rows, size_t claims) {
 
 }  // namespace
 
-Comparison compare(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name,
-                   bool took_turns, size_t claims) {
+Comparison compare(const cli::Flags& train, const Json& before, const Json& after, const std::string& before_name,
+                   const std::string& after_name, bool took_turns, size_t claims) {
   Comparison comparison;
   const std::vector<Timed> rows_before = timed_rows(before), rows_after = timed_rows(after);
   auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
@@ -151,10 +151,11 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
   add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},
                   differences);
   add_differences(before, after, "data", {"name", "train", "test"}, differences);
-  add_differences(
-      before, after, "config",
-      {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph", "target"},
-      differences);
+  std::vector<const char*> settings;
+  for (const cli::Flags::Flag& flag : train.all()) {
+    if (flag.facts.is_compared) settings.push_back(flag.member.c_str());
+  }
+  add_differences(before, after, "config", settings, differences);
   return comparison;
 }
 

@@ -1,6 +1,7 @@
 // Two records of the same commands, row by row: is the second slower, or less accurate, than chance explains?
 #pragma once
 
+#include "bench/cli/command_line.h"
 #include "bench/cli/statistics.h"
 #include "bench/report/table.h"
 
@@ -50,9 +51,10 @@ struct Comparison {
   std::vector<std::string> differences;  // of machine, data and settings: "threads: 1 and 2"
 };
 
-// took_turns: the runs of both did, so that what disturbed the machine disturbed both. claims: judged beside the rows.
-Comparison compare(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name,
-                   bool took_turns = false, size_t claims = 0);
+// train: its flags, as they are declared. took_turns: the runs of both did, so that what disturbed the machine
+// disturbed both. claims: judged beside the rows.
+Comparison compare(const cli::Flags& train, const Json& before, const Json& after, const std::string& before_name,
+                   const std::string& after_name, bool took_turns = false, size_t claims = 0);
 
 report::Rows rows_of(const Comparison& comparison);
 report::Table learned_by(const Comparison& comparison);  // accuracy, loss, and the time to the target
@@ -60,6 +62,7 @@ report::Table learned_by(const Comparison& comparison);  // accuracy, loss, and 
 // "kernel gemm (blocked -> simple) takes 61 % of the difference: 12.1 and 31 ms a step; --kernel none -> gemm=simple":
 // what accounts for the most of the seconds by which a whole run, evaluation included, is longer or shorter, and which
 // of the settings behind it differ. Throws Error (usage) that names a record that is not of `train`.
-std::string why(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name);
+std::string why(const cli::Flags& train, const Json& before, const Json& after, const std::string& before_name,
+                const std::string& after_name);
 
 }  // namespace hs::bench::measure

@@ -8,27 +8,27 @@
 
 namespace hs::bench::measure {
 
+using cli::Group;
+
 void FineTuning::declare(cli::Flags& flags, Experiment& experiment) {
-  flags.text("--start", experiment.start, "FILE", "Begin with the weights of a model that --save-model wrote")
-      .unrecorded()
+  const auto has_adapters = [&experiment] { return experiment.lora.rank > 0; };
+  constexpr const char* otherwise = "there are no adapters; give --lora 4 as well";
+  flags
+      .text("--start", rare(Group::model).unrecorded(), experiment.start, "FILE",
+            "Begin with the weights of a model that --save-model wrote")
       .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
-  flags.integer("--lora", experiment.lora.rank, 0, 4096,
+  flags.integer("--lora", rare(Group::model).moves({"step"}), experiment.lora.rank, 0, 4096,
                 "Train adapters of this rank beside --start alone, 0: all of it");
   flags
-      .real("--lora-alpha", experiment.lora.alpha, 0, 1e6,
+      .real("--lora-alpha", rare(Group::model).needs(has_adapters, otherwise), experiment.lora.alpha, 0, 1e6,
             "Adapters count by this, divided by the rank; 0: twice the rank")
       .record("lora_alpha",
               [&experiment] { return experiment.lora.rank > 0 ? Json(experiment.lora.used_alpha()) : Json(nullptr); });
-  flags.text("--save-adapters", save_adapters_, "DIR", "Write the trained adapters there, as peft does, for export")
-      .writes();
+  flags.text("--save-adapters", rare(Group::output).writes().needs(has_adapters, otherwise), save_adapters_, "DIR",
+             "Write the trained adapters there, as peft does, for export");
 }
 
 void FineTuning::open(const cli::Flags& flags, Experiment& experiment, int64_t& context) {
-  if (experiment.lora.rank == 0) {
-    for (const char* flag : {"--lora-alpha", "--save-adapters"}) {
-      if (flags.given(flag)) fail(ExitCode::usage, "{}: there are no adapters; give --lora 4 as well", flag);
-    }
-  }
   if (experiment.start.empty()) {
     if (experiment.lora.rank == 0) return;
     fail(ExitCode::usage, "--lora {}: there is no model to adapt; give --start FILE as well", experiment.lora.rank);

@@ -7,6 +7,7 @@
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/statistics.h"
+#include "bench/measure/experiment.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -23,11 +24,10 @@ std::string word_of(const Json& settings, const char* flag, const char* otherwis
   return settings.contains(flag) ? settings[flag][0].get<std::string>() : otherwise;
 }
 
-// The defaults of `train`.
-constexpr double usual_rate = 1e-3, usual_batch = 64, usual_epochs = 5;
+const Experiment usual;  // has the defaults of `train`
 
 Json with_rate(const Json& settings, double factor) {
-  return words(fmt::format("{:.3g}", factor * number_of(settings, "--lr", usual_rate)));
+  return words(fmt::format("{:.3g}", factor * number_of(settings, "--lr", usual.optimizer.learning_rate)));
 }
 
 std::vector<Change> loader_candidates(const Json& settings) {
@@ -44,7 +44,7 @@ std::vector<Change> loader_candidates(const Json& settings) {
 
 // By the linear rule (see --scale-lr), from the batch and the rate that were given, and at the same rate.
 std::vector<Change> batch_candidates(const Json& settings) {
-  const auto batch = static_cast<int64_t>(number_of(settings, "--batch", usual_batch));
+  const auto batch = static_cast<int64_t>(number_of(settings, "--batch", static_cast<double>(usual.batch)));
   std::vector<Change> all;
   for (const int64_t other : {2 * batch, 4 * batch, 8 * batch, batch / 2}) {
     if (other < 1 || other > 1024) continue;
@@ -58,7 +58,7 @@ std::vector<Change> batch_candidates(const Json& settings) {
 }
 
 std::vector<Change> schedule_candidates(const Json& settings) {
-  const double epochs = number_of(settings, "--epochs", usual_epochs);
+  const double epochs = number_of(settings, "--epochs", static_cast<double>(usual.epochs));
   std::vector<Change> all;
   for (const double factor : {1, 3, 10}) {
     for (const double share : {1.0, 0.5}) {

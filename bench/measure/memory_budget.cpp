@@ -13,6 +13,8 @@
 namespace hs::bench::measure {
 namespace {
 
+using cli::Group;
+
 constexpr double mebibyte = 1 << 20;
 constexpr int64_t times_measured = 3;
 
@@ -230,9 +232,8 @@ void MemoryBudget::declare(cli::Flags& flags) {
     text_ = bytes;
   };
   flags
-      .text("--memory", read, "", "BYTES",
+      .text("--memory", common(Group::memory).unrecorded(), read, "", "BYTES",
             "Choose micro-batch, segments to recompute and, with --precision auto, type to stay within; k, M, G")
-      .unrecorded()
       .record("memory_bytes", [this] { return is_on() ? Json(bytes_) : Json(nullptr); });
 }
 

@@ -19,6 +19,8 @@
 namespace hs::bench::measure {
 namespace {
 
+using cli::Group;
+
 // "0-3,8": the cores that this process may use, and their number.
 std::string allowed_cores(int64_t& count) {
   cpu_set_t allowed;
@@ -75,23 +77,24 @@ void choose_gpu(const std::vector<std::string>& places, size_t rank) {
 }  // namespace
 
 void Ranks::declare(cli::Flags& flags) {
+  const auto is_on = [this] { return this->is_on(); };
   flags
       .choice(
-          "--reduce", reduce_, {"auto", "tree", "fast"},
+          "--reduce", rare(Group::processes).moves({"exchange"}), reduce_, {"auto", "tree", "fast"},
           "Sum of the micro-batches: by a tree, the same bits on any number of ranks, for an addition and a copy of "
           "all gradients each; fast: one after another, and by MPI's or NCCL's all-reduce; auto: tree under mpirun")
       .record("reduce", [this] { return sum().tree ? "tree" : "fast"; });
-  flags.integer("--bucket-kib", bucket_kib_, 1, 1 << 20, "With ranks: gradients that are sent together, KiB")
-      .record("bucket_kib", [this] { return is_on() ? Json(bucket_kib_) : Json(nullptr); });
-  flags
-      .integer("--halving-kib", halving_kib_, 0, 1 << 20,
-               "With ranks: buckets of so many KiB or more are halved, not doubled: fewer bytes, more messages")
-      .record("halving_kib", [this] { return is_on() ? Json(halving_kib_) : Json(nullptr); });
-  flags.named_choice("--wire", wire_, {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
+  flags.integer("--bucket-kib", rare(Group::processes).keeps_bits().counts_if(is_on).moves({"exchange"}), bucket_kib_,
+                1, 1 << 20, "With ranks: gradients that are sent together, KiB");
+  flags.integer("--halving-kib", rare(Group::processes).keeps_bits().counts_if(is_on).moves({"exchange"}), halving_kib_,
+                0, 1 << 20,
+                "With ranks: buckets of so many KiB or more are halved, not doubled: fewer bytes, more messages");
+  flags.named_choice("--wire", rare(Group::processes).moves({"exchange"}), wire_,
+                     {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
                      "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "
                      "depend on the number of ranks");
-  flags.real("--rank-timeout", timeout_, 0.1, 86400, "With ranks: seconds after which a rank is given up")
-      .record("rank_timeout", [this] { return is_on() ? Json(timeout_) : Json(nullptr); });
+  flags.real("--rank-timeout", rare(Group::processes).keeps_bits().counts_if(is_on), timeout_, 0.1, 86400,
+             "With ranks: seconds after which a rank is given up");
 }
 
 void Ranks::join(int64_t& threads) {

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include <set>
+#include <algorithm>
 
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
@@ -14,14 +14,9 @@
 namespace hs::bench::measure {
 namespace {
 
-constexpr double most_held_up = 0.05;  // of the time of training
+using cli::Group;
 
-// Settings that change no bit of the weights: how the work is divided, when it ends, what is reported.
-const std::set<std::string> free_settings = {
-    "threads",      "repeat",      "workers",      "prefetch",    "cache",      "pin",
-    "keep",         "save_every",  "patience",     "max_minutes", "warmed_up",  "price_per_hour",
-    "target",       "test_every",  "noise_scale",  "loader",      "bucket_kib", "halving_kib",
-    "rank_timeout", "graph_steps", "memory_bytes", "recipe"};
+constexpr double most_held_up = 0.05;  // of the time of training
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
 
@@ -40,19 +35,22 @@ Json without_path(Json setting) {
 }  // namespace
 
 void Saving::declare(cli::Flags& flags) {
-  flags.text("--save", save_, "DIR", "Save the run's state there, to resume it; a folder of its own").writes();
+  const auto is_on = [this] { return this->is_on(); };
+  const cli::Facts how = rare(Group::output)
+                             .keeps_bits()
+                             .moves({"save"})
+                             .not_from_record()
+                             .counts_if(is_on)
+                             .needs(is_on, "nothing is saved; give --save DIR as well");
+  flags.text("--save", common(Group::output).writes(), save_, "DIR",
+             "Save the run's state there, to resume it; a folder of its own");
+  flags.text(
+      "--save-every", how, [this](const std::string& text) { every_ = parse_cadence(every_text_ = text); }, every_text_,
+      "HOW", "When to save: 10m or 30s (minutes, seconds), 2ep (epochs), 500st (steps); and at the end");
+  flags.integer("--keep", how, keep_, 1, 1000, "Newest states that remain in the folder");
   flags
-      .text(
-          "--save-every", [this](const std::string& text) { every_ = parse_cadence(every_text_ = text); }, every_text_,
-          "HOW", "When to save: 10m or 30s (minutes, seconds), 2ep (epochs), 500st (steps); and at the end")
-      .record("save_every", [this] { return is_on() ? Json(every_text_) : Json(nullptr); });
-  flags.integer("--keep", keep_, 1, 1000, "Newest states that remain in the folder").record("keep", [this] {
-    return is_on() ? Json(keep_) : Json(nullptr);
-  });
-  flags
-      .text("--resume", resume_, "DIR",
+      .text("--resume", common(Group::output).writes(), resume_, "DIR",
             "Continue the run that was saved there, with its flags where none are given, and save it there")
-      .writes()
       .continues([](const std::string& folder) {
         const std::string text = newest_value(folder, settings_key);
         const Json settings = text.empty() ? Json() : parse(text, folder);
@@ -66,9 +64,6 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) {
     fail(ExitCode::usage, "--resume {}: saves the run in its own folder; leave out --save {}", printable_text(resume_),
          printable_text(save_));
   }
-  for (const char* flag : {"--save-every", "--keep"}) {
-    if (flags.given(flag) && !is_on()) fail(ExitCode::usage, "{}: nothing is saved; give --save DIR as well", flag);
-  }
   if (is_on() && repeat > 1) {
     fail(ExitCode::usage, "--repeat {}: a folder holds one run; leave it out with --save and --resume", repeat);
   }
@@ -81,10 +76,14 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) {
   hint_ += cli::words_of(outputs);
 }
 
-void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks) {
+void Saving::open(const cli::Flags& flags, Device device, const cli::TrainingData& data, bool quiet,
+                  const Ranks& ranks) {
   if (!is_on() && !ranks.is_on()) return;
+  const Json config = flags.config();
   for (const auto& [name, value] : config.items()) {
-    if (!free_settings.contains(name)) identity_["config." + name] = without_path(value).dump();
+    const auto flag = std::ranges::find(flags.all(), name, &cli::Flags::Flag::member);
+    const bool may_differ = flag != flags.all().end() && !flag->facts.changes_bits;
+    if (!may_differ) identity_["config." + name] = without_path(value).dump();
   }
   identity_["config.device"] = name(device);  // the flag may have said auto
   std::string plugins;

@@ -20,10 +20,10 @@ class Saving {
   bool is_on() const { return !save_.empty() || !resume_.empty(); }
   bool counts_steps() const { return is_on() && every_.steps > 0; }  // to save in the middle of an epoch
 
-  // Opens the folder and, to resume, reads its newest state. `config` is what the record will contain: a state of a run
-  // with other settings is refused, unless they cannot change a bit; so is a rank with other settings or data. Only
+  // Opens the folder and, to resume, reads its newest state. A state of a run with other settings is refused, unless
+  // their flags keep the bits; so is a rank with other settings or data. Only
   // rank 0 opens the folder. Throws Error: io; checkpoint (no valid state, or of another run); rank.
-  void open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks);
+  void open(const cli::Flags& flags, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks);
   // Adds what saves and resumes to the hooks, which must not outlive this. A signal then ends training with a state.
   void attach(TrainHooks& hooks);
   // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted, which says

@@ -10,6 +10,8 @@
 namespace hs::bench::measure {
 namespace {
 
+using cli::Group;
+
 bool has_momentum(const std::string& optimizer) {
   return optimizer == "sgd" || optimizer == "nesterov" || optimizer == "lars" || optimizer == "muon";
 }
@@ -27,7 +29,9 @@ std::string tuning_machine(Device device) {
 }
 
 void TuningFile::declare(cli::Flags& flags) {
-  flags.text("--tuning", path_, "FILE", "Take the kernel variants that `tune kernels` measured for these shapes")
+  flags
+      .text("--tuning", rare(Group::speed).moves({"kernels", "backward"}), path_, "FILE",
+            "Take the kernel variants that `tune kernels` measured for these shapes")
       .record("tuning", [this] {
         return path_.empty() ? Json(nullptr) : Json{{"file", path_}, {"sha256", sha256_}, {"machine", machine_}};
       });
@@ -52,43 +56,50 @@ void TuningFile::check_used() const {
 
 void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
-  flags.choice("--optimizer", optimizer.name,
+  const auto uses_momentum = [&optimizer] { return has_momentum(optimizer.name); };
+  const auto uses_betas = [&optimizer] { return has_betas(optimizer.name); };
+  flags.choice("--optimizer", common(Group::training).moves({"update"}).compared(), optimizer.name,
                {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}, "Optimizer");
-  flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon")
-      .record("momentum", [&optimizer] {
-        return has_momentum(optimizer.name) ? Json(cli::as_written(optimizer.momentum)) : Json(nullptr);
-      });
-  flags
-      .real("--beta2", optimizer.beta2, 0, 0.999999,
-            "How much the mean of squared gradients keeps in a step, with all optimizers but sgd, nesterov and lars")
-      .record("beta2", [&optimizer] {
-        return has_betas(optimizer.name) ? Json(cli::as_written(optimizer.beta2)) : Json(nullptr);
-      });
-  flags.real("--weight-decay", optimizer.weight_decay, 0, 1, "Weight decay");
-  flags.named_choice("--decay", optimizer.decay_vectors, {{"all", true}, {"weights", false}},
+  flags.real("--momentum",
+             rare(Group::training)
+                 .counts_if(uses_momentum)
+                 .needs(uses_momentum, "belongs to --optimizer sgd, nesterov, lars or muon; give one of these as well"),
+             optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon");
+  flags.real("--beta2",
+             rare(Group::training)
+                 .counts_if(uses_betas)
+                 .needs(uses_betas, "belongs to any --optimizer but sgd, nesterov and lars; give one of those as well"),
+             optimizer.beta2, 0, 0.999999,
+             "How much the mean of squared gradients keeps in a step, with all optimizers but sgd, nesterov and lars");
+  flags.real("--weight-decay", rare(Group::training).known_as({"wd"}), optimizer.weight_decay, 0, 1, "Weight decay");
+  flags.named_choice("--decay", rare(Group::training), optimizer.decay_vectors, {{"all", true}, {"weights", false}},
                      "What decays: all parameters, or those of two dimensions and more (no biases)");
-  flags.real("--clip", optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none");
-  flags.real("--skip-outliers", optimizer.outlier, 0, 1e9,
+  flags.real("--clip", rare(Group::training).moves({"update"}), optimizer.clip, 0, 1e9,
+             "Limit on the global gradient norm, 0: none");
+  flags.real("--skip-outliers", rare(Group::training).moves({"update"}), optimizer.outlier, 0, 1e9,
              "Skip steps whose gradient norm is so many times the usual one, 0: none");
-  flags.real("--skip-loss-outliers", optimizer.loss_outlier, 0, 1e9,
+  flags.real("--skip-loss-outliers", rare(Group::training), optimizer.loss_outlier, 0, 1e9,
              "Skip steps whose loss is so many times the usual one, 0: none");
-  flags.real("--ema", optimizer.average_decay, 0, 0.999999,
+  flags.real("--ema", rare(Group::training).moves({"update"}), optimizer.average_decay, 0, 0.999999,
              "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none");
 }
 
 void StepFlags::declare_step(cli::Flags& flags) {
   flags.batch(experiment.batch);
   flags.precision(precision).record("precision", [this] { return hs::name(experiment.precision); });
-  flags.integer("--accumulate", experiment.accumulate, 1, 1000000, "Batches whose gradients make one step");
+  flags.integer("--accumulate", common(Group::memory).known_as({"grad-accum"}).moves({"step"}).compared(),
+                experiment.accumulate, 1, 1000000, "Batches whose gradients make one step");
   flags.text(
-      "--augment", [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
+      "--augment", common(Group::data).moves({"kernels", "wait"}),
+      [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
       "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
   flags.text(
-      "--checkpoint", [this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); }, "off", "WHAT",
+      "--checkpoint", common(Group::memory).moves({"backward"}),
+      [this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); }, "off", "WHAT",
       "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
-  flags.real("--label-smoothing", experiment.label_smoothing, 0, 0.9,
+  flags.real("--label-smoothing", rare(Group::training), experiment.label_smoothing, 0, 0.9,
              "How much of the target is spread over all classes, in training");
-  flags.named_choice("--fuse", experiment.fuse, {{"on", true}, {"off", false}},
+  flags.named_choice("--fuse", rare(Group::speed).moves({"step"}), experiment.fuse, {{"on", true}, {"off", false}},
                      "Convolution, pooling and ReLU, and a loss and its gradient, in one kernel where there is one");
   flags.kernels(experiment.kernels);
 }
@@ -112,20 +123,7 @@ void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
   flags.recipe();
 }
 
-void StepFlags::check(const cli::Flags& flags) const {
-  const OptimizerConfig& optimizer = experiment.optimizer;
-  if (flags.given("--momentum") && !has_momentum(optimizer.name)) {
-    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov, lars and muon do",
-         optimizer.momentum, optimizer.name);
-  }
-  if (flags.given("--beta2") && !has_betas(optimizer.name)) {
-    fail(ExitCode::usage, "--beta2 {}: {} has none, all optimizers but sgd, nesterov and lars do", optimizer.beta2,
-         optimizer.name);
-  }
-}
-
-void StepFlags::use(const cli::Flags& flags) {
-  check(flags);
+void StepFlags::use() {
   cli::load_plugins(plugins);
   cli::use_threads(threads);
   experiment.device = cli::resolve_device(device);

@@ -43,10 +43,8 @@ struct StepFlags {
 
   void declare(cli::Flags& flags, const StepParts& takes = {});
 
-  // Loads the plug-ins, sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws
-  // Error (usage) for flags that do not go together.
-  void use(const cli::Flags& flags);
-  void check(const cli::Flags& flags) const;  // use() without its effects
+  // Loads the plug-ins, sets the threads, experiment.device and experiment.precision, and takes the tuning file.
+  void use();
 
  private:
   void declare_optimizer(cli::Flags& flags);

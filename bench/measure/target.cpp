@@ -13,6 +13,8 @@
 namespace hs::bench::measure {
 namespace {
 
+using cli::Group;
+
 Target parse_target(const std::string& text) {
   const size_t sign = std::min(text.find('='), text.size() - 1);
   const std::string metric = text.substr(0, sign);
@@ -92,11 +94,12 @@ void add_target(Json& row, const RunRecord& run, const Target& target, double pr
 void Goal::declare(cli::Flags& flags, const std::string& what_target_does) {
   flags
       .text(
-          "--target", [this](const std::string& text) { target = parse_target(text); }, "", "METRIC=VALUE",
+          "--target", common(Group::training).keeps_bits().moves({"amount"}).compared(),
+          [this](const std::string& text) { target = parse_target(text); }, "", "METRIC=VALUE",
           what_target_does + ": accuracy=0.98 or loss=1.6")
       .record("target", [this] { return target ? Json(text_of(*target)) : Json(nullptr); });
-  flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported")
-      .record("price_per_hour", [this] { return price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr); });
+  flags.real("--price-per-hour", rare(Group::training).keeps_bits().counts_if([this] { return price_per_hour > 0; }),
+             price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported");
 }
 
 void add_goal(Json& row, const RunRecord& run, const Goal& goal) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <sstream>
 
 #include "bench/measure/comparison.h"
 #include "bench/report/record.h"
@@ -14,29 +13,28 @@
 namespace hs::bench::measure {
 namespace {
 
-// Settings are members of "config", or of another part of the record. These change all that a step computes, so that a
-// kernel alone says little.
-constexpr const char* of_steps =
-    "model blocks context batch accumulate fuse graph graph_steps lora data.name environment.threads environment.cpu "
-    "environment.isa_cap environment.device";
-constexpr const char* of_kernels = "precision kernels tuning augment preprocess environment.commit";
+// What a run consists of, beside the kernels of its steps.
+const std::map<std::string, const char*> parts = {{"amount", "the amount of training"},
+                                                  {"wait", "waiting for data"},
+                                                  {"upload", "the upload of batches"},
+                                                  {"forward", "forward"},
+                                                  {"backward", "backward"},
+                                                  {"update", "the update"},
+                                                  {"exchange", "the sum over ranks"},
+                                                  {"save", "saving"},
+                                                  {"replay", "the replay of graphs"},
+                                                  {"gaps", "the time between kernels"},
+                                                  {"step", "the step"},
+                                                  {"rest", "what no phase counts"},
+                                                  {"evaluation", "evaluation"}};
 
-// What a run consists of, beside the kernels of its steps: for people, and the settings that change it.
-const std::map<std::string, std::pair<const char*, const char*>> parts = {
-    {"amount", {"the amount of training", "epochs data.train validation patience max_minutes target"}},
-    {"wait", {"waiting for data", "cache prefetch workers preprocess augment data.name"}},
-    {"upload", {"the upload of batches", "pin preprocess cache"}},
-    {"forward", {"forward", of_kernels}},
-    {"backward", {"backward", "checkpoint precision kernels tuning environment.commit row.peak_bytes"}},
-    {"update", {"the update", "optimizer clip ema skip_outliers precision environment.commit"}},
-    {"exchange", {"the sum over ranks", "ranks.count reduce wire bucket_kib halving_kib ranks.bytes_sent"}},
-    {"save", {"saving", "save_every keep"}},
-    {"replay", {"the replay of graphs", of_kernels}},
-    {"gaps", {"the time between kernels", of_kernels}},
-    {"step", {"the step", of_steps}},
-    {"rest", {"what no phase counts", ""}},
-    {"evaluation", {"evaluation", "data.test validation validate_every test_every environment.threads"}},
-};
+// What changes a part beside the flags that say so, as places in a record. "kernels" are all that a step computes.
+const std::map<std::string, std::vector<const char*>> facts = {
+    {"kernels", {"/environment/commit"}},
+    {"backward", {"/environment/commit", "/rows/0/peak_bytes"}},
+    {"update", {"/environment/commit"}},
+    {"exchange", {"/rows/0/ranks/count", "/rows/0/ranks/bytes_sent"}},
+    {"step", {"/environment/cpu", "/environment/isa_cap"}}};
 
 bool is_outside_steps(const std::string& part) {
   return part == "wait" || part == "upload" || part == "exchange" || part == "save" || part == "evaluation";
@@ -126,30 +124,37 @@ std::string shown(const Json& value) {
   return word.empty() ? "none" : word;
 }
 
+// What a record says of a flag: of threads and device the machine, since the flags may have said 0 and auto.
+const Json& setting_of(const Side& side, const cli::Flags::Flag& flag) {
+  if (flag.name == "--data") return report::member(report::part(side.record, "data"), "name");
+  for (const char* part : {"environment", "data"}) {
+    const Json& value = report::member(report::part(side.record, part), flag.member.c_str());
+    if (!value.is_null()) return value;
+  }
+  return report::member(report::part(side.record, "config"), flag.member.c_str());
+}
+
 // "; --batch 64 -> 8, --accumulate 1 -> 8"
-std::string differing(const Side& a, const Side& b, const char* settings) {
-  std::string all, setting;
-  for (std::istringstream words(settings); words >> setting;) {
-    const size_t dot = setting.find('.');
-    const std::string part = dot == std::string::npos ? "config" : setting.substr(0, dot);
-    std::string name = setting.substr(dot + 1);
-    const auto value = [&](const Side& side) {
-      const Json& place = part == "row"     ? side.row
-                          : part == "ranks" ? report::part(side.row, "ranks")
-                                            : report::part(side.record, part.c_str());
-      return report::member(place, name.c_str());
-    };
-    const Json from = value(a), to = value(b);
-    if (from == to) continue;
+std::string differing(const cli::Flags& train, const Side& a, const Side& b, std::string part) {
+  if (!parts.contains(part) || part == "forward" || part == "replay" || part == "gaps") part = "kernels";
+  std::string all;
+  const auto add = [&](const std::string& name, const Json& from, const Json& to) {
+    if (from != to) all += fmt::format("{} {} {} -> {}", all.empty() ? ";" : ",", name, shown(from), shown(to));
+  };
+  for (const cli::Flags::Flag& flag : train.all()) {
+    if (std::ranges::count(flag.facts.parts, part) > 0) add(flag.name, setting_of(a, flag), setting_of(b, flag));
+  }
+  if (!facts.contains(part)) return all;
+  for (const char* place : facts.at(part)) {
+    const Json::json_pointer pointer(place);
+    std::string name = pointer.back();
     std::ranges::replace(name, '_', '-');
-    const bool is_flag = part == "config" || part == "data" || name == "threads" || name == "device";
-    name = (is_flag ? "--" : "") + (setting == "kernels" ? "kernel" : setting == "data.name" ? "data" : name);
-    all += fmt::format("{} {} {} -> {}", all.empty() ? ";" : ",", name, shown(from), shown(to));
+    add(name, a.record.value(pointer, Json()), b.record.value(pointer, Json()));
   }
   return all;
 }
 
-std::string describe(const Side& a, const Side& b, const std::string& part, double share) {
+std::string describe(const cli::Flags& train, const Side& a, const Side& b, const std::string& part, double share) {
   const double seconds_a = a.seconds.at(part), seconds_b = b.seconds.at(part);
   const auto times_as_many = [](double n, double m, const char* what) {
     return fmt::format("{:.3g} times as many {}: {:.6g} and {:.6g}", std::max(n, m) / std::min(n, m), what, n, m);
@@ -160,9 +165,8 @@ std::string describe(const Side& a, const Side& b, const std::string& part, doub
   if (part == "amount") figures = times_as_many(a.samples, b.samples, "samples");
   if (part == "step" && a.steps != b.steps) figures = times_as_many(a.steps, b.steps, "steps") + ", " + figures;
   std::string what = part;
-  const char* settings = of_kernels;
   if (const auto known = parts.find(part); known != parts.end()) {
-    what = known->second.first, settings = known->second.second;
+    what = known->second;
   } else {
     const std::string slot = part.substr(part.find(' ') + 1);
     const auto variant = [&](const Side& side) {
@@ -172,12 +176,16 @@ std::string describe(const Side& a, const Side& b, const std::string& part, doub
                                      : fmt::format(" ({} -> {})", variant(a), variant(b));
   }
   return fmt::format("{} takes {:.0f} % of the difference: {}{}", what, share * 100, figures,
-                     differing(a, b, settings));
+                     differing(train, a, b, part));
 }
 
 // Leaves in both what can be compared one by one.
-void settle_parts(Side& a, Side& b) {
-  const bool same_steps = differing(a, b, of_steps).empty(), same_backward = differing(a, b, "checkpoint").empty(),
+void settle_parts(const cli::Flags& train, Side& a, Side& b) {
+  const auto checkpoint = [](const Side& side) {
+    return report::member(report::part(side.record, "config"), "checkpoint");
+  };
+  // Of what changes all that a step computes, a kernel alone says little.
+  const bool same_steps = differing(train, a, b, "step").empty(), same_backward = checkpoint(a) == checkpoint(b),
              is_cpu = report::text(report::part(a.record, "environment"), "device") == "cpu",
              profiled = report::part(a.row, "step").is_object() && report::part(b.row, "step").is_object();
   for (Side* side : {&a, &b}) {
@@ -196,9 +204,10 @@ void settle_parts(Side& a, Side& b) {
 
 }  // namespace
 
-std::string why(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name) {
+std::string why(const cli::Flags& train, const Json& before, const Json& after, const std::string& before_name,
+                const std::string& after_name) {
   Side a = read_side(before, before_name), b = read_side(after, after_name);
-  settle_parts(a, b);
+  settle_parts(train, a, b);
   // A product of an amount and of what one of it takes changes with each at the mean of the other.
   std::map<std::string, double> changes;
   double difference = 0;
@@ -213,7 +222,7 @@ std::string why(const Json& before, const Json& after, const std::string& before
       changes, {}, [difference](const auto& change) { return change.second * (difference > 0 ? 1 : -1); });
   if (!(std::abs(difference) > 0)) return "there is no difference";
   a.seconds["amount"] = b.seconds["amount"] = 0;
-  return describe(a, b, largest->first, largest->second / difference);
+  return describe(train, a, b, largest->first, largest->second / difference);
 }
 
 }  // namespace hs::bench::measure

@@ -36,10 +36,8 @@ Json settings_of(const Json& record, const Json& row) {
     all["kernel"] = fmt::format("{}", fmt::join(kernels, ", "));
   }
   flatten(part(row, "experiment"), "", all);
-  for (const char* name :
-       {"model", "engine",          "precision",     "mode",      "channels_last", "epochs", "batch",    "accumulate",
-        "seed",  "repeat",          "learning_rate", "optimizer", "schedule",      "warmup", "momentum", "weight_decay",
-        "decay", "label_smoothing", "clip",          "augment"}) {
+  for (const char* name : {"model", "engine", "precision", "mode", "channels_last", "epochs", "batch", "seed", "repeat",
+                           "learning_rate", "optimizer"}) {
     if (const Json& own = member(row, name); own.is_primitive() && !own.is_null()) all[name] = own;
   }
   all["threads"] = member(environment, "threads");  // the flags may have said 0 and auto

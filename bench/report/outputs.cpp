@@ -56,11 +56,13 @@ void check_record_is_clean(const fs::path& json, std::string_view commit) {
 }
 
 void Outputs::declare(cli::Flags& flags) {
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout").writes();
-  flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout").writes();
-  flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout").writes();
-  flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout").writes();
-  flags.on_off("--allow-dirty", allow_dirty_, "Let --json write to bench/results though the sources were changed");
+  flags.text("--json", common(cli::Group::output).writes(), json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.text("--csv", rare(cli::Group::output).writes(), csv_, "FILE", "Write a line per row as CSV, - for stdout");
+  flags.text("--md", rare(cli::Group::output).writes(), md_, "FILE", "Write the table as Markdown, - for stdout");
+  flags.text("--html", common(cli::Group::output).writes(), html_, "FILE",
+             "Write a report with charts as one HTML file, - for stdout");
+  flags.on_off("--allow-dirty", rare(cli::Group::output), allow_dirty_,
+               "Let --json write to bench/results though the sources were changed");
 }
 
 void Outputs::open(std::vector<const OutputFile*> all) {

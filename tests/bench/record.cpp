@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -24,6 +25,11 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
+
+const cli::Flags& train_flags() {
+  static const commands::TrainFlags flags;
+  return flags;
+}
 
 Json of_table(const Table& table) { return report::to_json(std::vector<Table>{table}); }
 
@@ -288,8 +294,8 @@ TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
             csv(read);
             markdown(read);
             to_terminal(read);
-            compare(read, whole, "F", "G");
-            compare(whole, read, "F", "G");
+            compare(train_flags(), read, whole, "F", "G");
+            compare(train_flags(), whole, read, "F", "G");
             if (++shown % 10 == 0) std::ofstream(pages / std::to_string(shown)) << page;
           } catch (const Error& error) {
             CHECK(error.code() == ExitCode::bad_input);

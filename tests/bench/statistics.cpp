@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bench/cli/statistics.h"
+#include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
@@ -23,6 +24,11 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
+
+const cli::Flags& train_flags() {
+  static const commands::TrainFlags flags;
+  return flags;
+}
 
 TEST_CASE("median and intervals") {
   CHECK(median({3, 1, 2}) == 2);
@@ -83,7 +89,7 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   after["rows"][1] = row("mixed precision (bf16)", "alone", {5.0});
   after["environment"]["threads"] = 77;
   after["config"]["batch"] = 128;
-  const Comparison comparison = compare(before, after, "A", "B");
+  const Comparison comparison = compare(train_flags(), before, after, "A", "B");
   REQUIRE(comparison.rows.size() == 3);
   CHECK(comparison.rows[0].seconds.error == doctest::Approx(0.05 / 9));
   CHECK_FALSE(comparison.rows[1].seconds.can_tell());
@@ -98,7 +104,7 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   // Of rows with the same name the first is meant.
   Json twice = before;
   twice["rows"].push_back(row("baseline", "baseline", {9.0}));
-  CHECK(compare(before, twice, "A", "B").rows[0].seconds.after == before["rows"][0]["seconds"]);
+  CHECK(compare(train_flags(), before, twice, "A", "B").rows[0].seconds.after == before["rows"][0]["seconds"]);
 }
 
 TEST_CASE("accuracy, loss and time to a target are tested as seconds are") {
@@ -111,7 +117,7 @@ TEST_CASE("accuracy, loss and time to a target are tested as seconds are") {
   for (size_t i = 0; i < 5; ++i) row["runs"][i]["epochs"][1]["test_loss"] = 0.3;
   before["rows"][0]["target"] = {{"accuracy", 0.9}, {"seconds_all", {1.0, 1.1, 1.2, 1.3, 1.4}}};
   row["target"] = {{"accuracy", 0.9}, {"seconds_all", {2.0, nullptr, 2.1, nullptr, nullptr}}};
-  const auto compared = [&] { return compare(before, after, "A", "B", true).rows[0]; };
+  const auto compared = [&] { return compare(train_flags(), before, after, "A", "B", true).rows[0]; };
   const RowComparison all = compared();
   CHECK(all.seconds.verdict() == "cannot tell: more than 100 runs would do");
   CHECK(all.accuracy.verdict() == "lower");
@@ -122,12 +128,12 @@ TEST_CASE("accuracy, loss and time to a target are tested as seconds are") {
   CHECK(std::isinf(all.to_target.after));
   CHECK(all.to_target.before == 1.2);
   CHECK(all.speed_up.contains(1));
-  CHECK(std::isnan(compare(before, after, "A", "B").rows[0].speed_up.low));
-  const report::Rows rows = rows_of(compare(before, after, "A", "B"));
+  CHECK(std::isnan(compare(train_flags(), before, after, "A", "B").rows[0].speed_up.low));
+  const report::Rows rows = rows_of(compare(train_flags(), before, after, "A", "B"));
   CHECK(rows.table.lines[0].back().ends_with("; accuracy lower; target later"));
   CHECK(rows.json[0]["verdict"] == all.seconds.verdict());
   CHECK(rows.json[0]["to_target"]["after"].is_null());
-  CHECK(learned_by(compare(before, after, "A", "B")).lines.size() == 3);
+  CHECK(learned_by(compare(train_flags(), before, after, "A", "B")).lines.size() == 3);
   row["target"]["accuracy"] = 0.91;
   CHECK(compared().target == "");
 }
@@ -137,9 +143,9 @@ TEST_CASE("runs that did not finish count as lost, and a claim is tested itself"
   before["rows"] = Json::array({row("x", "", {2.0, 2.1, 2.2, 2.3, 2.4})});
   after = before;
   after["rows"] = Json::array({row("x", "", {1.0, 1.1, 1.2, 1.3})});
-  CHECK(compare(before, after, "A", "B").rows[0].accuracy_change == 0);
+  CHECK(compare(train_flags(), before, after, "A", "B").rows[0].accuracy_change == 0);
   after["rows"][0]["error"] = "diverged";
-  const Comparison comparison = compare(before, after, "A", "B");
+  const Comparison comparison = compare(train_flags(), before, after, "A", "B");
   CHECK(comparison.rows[0].runs_after == 5);
   CHECK(comparison.rows[0].accuracy_change == doctest::Approx(-0.97 / 5));
   CHECK(comparison.lost ==
@@ -197,7 +203,7 @@ struct Pages {
     return {{"rows", Json::array({one})}};
   }
   bool compare(double scale) {
-    const RowComparison all = measure::compare(side(scale), side(1), "A", "B").rows[0];
+    const RowComparison all = measure::compare(train_flags(), side(scale), side(1), "A", "B").rows[0];
     if (scale != 1) return all.seconds.significant();
     return all.seconds.significant() || all.accuracy.significant() || all.loss.significant();
   }
@@ -378,7 +384,8 @@ TEST_CASE("--why names the cause that was planted, among others, and whichever r
       const Longer b{after};
       for (const char* other : {"wait", "update", "backward"}) b.part(other, 0.1);
       planted.plant(b);
-      const std::string sentence = why(base, after, "A", "B"), back = why(after, base, "B", "A"), what = planted.what;
+      const std::string sentence = why(train_flags(), base, after, "A", "B"),
+                        back = why(train_flags(), after, base, "B", "A"), what = planted.what;
       CAPTURE(sentence);
       CAPTURE(back);
       // A GPU's phases are launches alone.
@@ -389,8 +396,9 @@ TEST_CASE("--why names the cause that was planted, among others, and whichever r
       CHECK(back.substr(0, back.find_first_of('(')).starts_with(what.substr(0, what.find_first_of('('))));
     }
   }
-  CHECK(why(base, base, "A", "B") == "there is no difference");
-  CHECK_THROWS_WITH_AS(why(base, good_record(), "A", "B"), doctest::Contains("--why: B does not say where"), Error);
+  CHECK(why(train_flags(), base, base, "A", "B") == "there is no difference");
+  CHECK_THROWS_WITH_AS(why(train_flags(), base, good_record(), "A", "B"),
+                       doctest::Contains("--why: B does not say where"), Error);
 }
 
 TEST_CASE("time to target: until the first evaluation that reaches it, over the runs that do") {
