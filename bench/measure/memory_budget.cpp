@@ -5,15 +5,15 @@
 #include <bit>
 #include <cmath>
 
+#include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
 #include "bench/measure/techniques.h"
+#include "bench/measure/train_part.h"
 #include "engine/check.h"
 #include "engine/storage.h"
 
 namespace hs::bench::measure {
 namespace {
-
-using cli::Group;
 
 constexpr double mebibyte = 1 << 20;
 constexpr int64_t times_measured = 3;
@@ -226,105 +226,136 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
       budget, samples, least);
 }
 
-void MemoryBudget::declare(cli::Flags& flags) {
-  const auto read = [this](const std::string& bytes) {
-    bytes_ = parse_bytes("memory ", bytes);
-    text_ = bytes;
-  };
-  flags
-      .text("--memory", common(Group::memory).unrecorded(), read, "", "BYTES",
-            "Choose micro-batch, segments to recompute and, with --precision auto, type to stay within; k, M, G")
-      .record("memory_bytes", [this] { return is_on() ? Json(bytes_) : Json(nullptr); });
-}
+namespace {
 
-void MemoryBudget::check(const cli::Flags& flags, bool saves, bool has_ranks, Residency& residency) const {
-  if (!is_on()) return;
-  const auto refuse = [this](const std::string& why) { fail(ExitCode::usage, "--memory {}: {}", text_, why); };
-  if (flags.given("--checkpoint")) refuse("chooses what is recomputed, and so does --checkpoint; leave one out");
-  if (saves) {
-    refuse(
-        "may choose another way when the run is resumed; run it once without --save and --resume, and give what it "
-        "chooses as --batch, --accumulate and --checkpoint");
-  }
-  if (has_ranks) refuse("is for one process; give the ranks --batch, --accumulate and --checkpoint");
-  if (residency.graph_steps > 1) {
-    refuse(fmt::format("may accumulate, which a graph of {} steps cannot; leave --graph-steps out",
-                       residency.graph_steps));
-  }
-  residency.graph_steps = 1;
-}
+// The flag, as `train` has it.
+class MemoryBudget : public TrainPart {
+  using TrainPart::TrainPart;
+  std::string text_;
+  int64_t bytes_ = 0;
+  std::optional<MemoryChoice> asked_;
+  std::optional<MemoryPlan> plan_;
 
-void MemoryBudget::apply(Experiment& experiment, bool any_precision, const SampleSource& train,
-                         const SampleSource& test) {
-  const Precision half = half_precision(experiment.device);
-  asked_ = {experiment.batch, experiment.accumulate, {experiment.precision}};
-  if (any_precision) asked_->precisions.push_back(experiment.precision == half ? Precision::f32 : half);
-  const auto measure = [&](int64_t batch, Precision precision) {
-    Experiment what = experiment;
-    what.batch = batch;
-    what.accumulate = experiment.batch * experiment.accumulate / batch;
-    what.precision = precision;
-    release_cached_memory(experiment.device);  // of other sizes
-    return measure_micro_batch(what, train, test);
-  };
-  plan_ = choose_within(bytes_, *asked_, measure);
-  release_cached_memory(experiment.device);
-  experiment.batch = plan_->chosen.batch;
-  experiment.accumulate = plan_->chosen.accumulate;
-  experiment.precision = plan_->chosen.precision;
-  experiment.checkpoint = {CheckpointChoice::Kind::given, 0, plan_->checkpoint.segments};
-}
+  bool is_on() const { return bytes_ > 0; }
 
-std::string MemoryBudget::bits() const {
-  const MicroBatch& chosen = plan_->chosen;
-  std::vector<std::string> changes;
-  if (chosen.batch != asked_->batch) {
-    changes.push_back(fmt::format("other rounding: micro-batches of {}", chosen.batch));
-    if (chosen.batch_norm) changes.push_back(fmt::format("batch norm sees micro-batches of {}", chosen.batch));
-    if (chosen.dropout) changes.emplace_back("other dropout masks");
+  void declare(cli::Flags& flags) override {
+    const auto read = [this](const std::string& bytes) {
+      bytes_ = parse_bytes("memory ", bytes);
+      text_ = bytes;
+    };
+    flags
+        .text("--memory", common(cli::Group::memory).unrecorded(), read, "", "BYTES",
+              "Choose micro-batch, segments to recompute and, with --precision auto, type to stay within; k, M, G")
+        .record("memory_bytes", [this] { return is_on() ? Json(bytes_) : Json(nullptr); });
   }
-  if (chosen.precision != asked_->precisions[0]) {
-    changes.push_back(fmt::format("other rounding: {}", hs::name(chosen.precision)));
-  }
-  return changes.empty() ? "same bits as without --memory" : fmt::format("{}", fmt::join(changes, ", "));
-}
 
-std::string MemoryBudget::line() const {
-  const MicroBatch& chosen = plan_->chosen;
-  int64_t recomputed = 0;
-  for (const Segment& s : plan_->checkpoint.segments) recomputed += static_cast<int64_t>(s.end - s.begin);
-  return fmt::format(
-      "--memory {}: {}, {} of {} stages recomputed, {}: {:.1f} MiB predicted, about {:.0f} % more time than the "
-      "fastest micro-batch that was measured; {}",
-      text_,
-      chosen.accumulate == 1 ? fmt::format("batch {}", chosen.batch)
-                             : fmt::format("{} micro-batches of {}", chosen.accumulate, chosen.batch),
-      recomputed, chosen.costs.stages.size() - 1, hs::name(chosen.precision),
-      static_cast<double>(plan_->checkpoint.predicted.peak) / mebibyte, plan_->more_time * 100, bits());
-}
+  void refuse(const std::string& why) const { fail(ExitCode::usage, "--memory {}: {}", text_, why); }
 
-Json MemoryBudget::to_json() const {
-  if (!plan_) return nullptr;
-  Json considered = Json::array();
-  int64_t search_peak = 0;
-  for (const MicroBatch& micro : plan_->considered) {
-    const int64_t measuring = std::max(micro.costs.measuring_peak, micro.other_peak);
-    search_peak = std::max(search_peak, measuring);
-    considered.push_back({{"batch", micro.batch},
-                          {"accumulate", micro.accumulate},
-                          {"precision", hs::name(micro.precision)},
-                          {"measuring_peak_bytes", measuring},
-                          {"least_bytes", micro.least()},
-                          {"kept_bytes", micro.kept()},
-                          {"kept_ms", micro.milliseconds()}});
+  void check(const cli::Flags& flags) override {
+    if (!is_on()) return;
+    if (flags.given("--checkpoint")) refuse("chooses what is recomputed, and so does --checkpoint; leave one out");
+    int64_t& graph_steps = job_.residency.graph_steps;
+    if (graph_steps > 1) {
+      refuse(fmt::format("may accumulate, which a graph of {} steps cannot; leave --graph-steps out", graph_steps));
+    }
+    graph_steps = 1;
   }
-  return {{"budget_bytes", bytes_},
-          {"predicted_peak_bytes", plan_->checkpoint.predicted.peak},
-          {"search_peak_bytes", search_peak},
-          {"predicted_ms", plan_->chosen.milliseconds(plan_->checkpoint.predicted.extra_ms)},
-          {"more_time", plan_->more_time},
-          {"bits", bits()},
-          {"considered", considered}};
-}
+
+  void open(const cli::Flags&) override {
+    if (!is_on()) return;
+    if (job_.is_saved) {
+      refuse(
+          "may choose another way when the run is resumed; run it once without --save and --resume, and give what it "
+          "chooses as --batch, --accumulate and --checkpoint");
+    }
+    if (job_.ranks.is_on()) refuse("is for one process; give the ranks --batch, --accumulate and --checkpoint");
+  }
+
+  // Changes the experiment to the plan.
+  void fit(const cli::Flags&) override {
+    if (!is_on()) return;
+    Experiment& experiment = job_.experiment;
+    const Precision half = half_precision(experiment.device);
+    asked_ = {experiment.batch, experiment.accumulate, {experiment.precision}};
+    if (!job_.settings.precision) asked_->precisions.push_back(experiment.precision == half ? Precision::f32 : half);
+    const auto measure = [&](int64_t batch, Precision precision) {
+      Experiment what = experiment;
+      what.batch = batch;
+      what.accumulate = experiment.batch * experiment.accumulate / batch;
+      what.precision = precision;
+      release_cached_memory(experiment.device);  // of other sizes
+      return measure_micro_batch(what, *job_.data->train, *job_.data->test);
+    };
+    plan_ = choose_within(bytes_, *asked_, measure);
+    release_cached_memory(experiment.device);
+    experiment.batch = plan_->chosen.batch;
+    experiment.accumulate = plan_->chosen.accumulate;
+    experiment.precision = plan_->chosen.precision;
+    experiment.checkpoint = {CheckpointChoice::Kind::given, 0, plan_->checkpoint.segments};
+    if (!job_.quiet) cli::notice(line());
+  }
+
+  void finish(RunRecord& run) override {
+    if (is_on()) run.plan = plan_->checkpoint;
+  }
+
+  // What the plan changes.
+  std::string bits() const {
+    const MicroBatch& chosen = plan_->chosen;
+    std::vector<std::string> changes;
+    if (chosen.batch != asked_->batch) {
+      changes.push_back(fmt::format("other rounding: micro-batches of {}", chosen.batch));
+      if (chosen.batch_norm) changes.push_back(fmt::format("batch norm sees micro-batches of {}", chosen.batch));
+      if (chosen.dropout) changes.emplace_back("other dropout masks");
+    }
+    if (chosen.precision != asked_->precisions[0]) {
+      changes.push_back(fmt::format("other rounding: {}", hs::name(chosen.precision)));
+    }
+    return changes.empty() ? "same bits as without --memory" : fmt::format("{}", fmt::join(changes, ", "));
+  }
+
+  std::string line() const {
+    const MicroBatch& chosen = plan_->chosen;
+    int64_t recomputed = 0;
+    for (const Segment& s : plan_->checkpoint.segments) recomputed += static_cast<int64_t>(s.end - s.begin);
+    return fmt::format(
+        "--memory {}: {}, {} of {} stages recomputed, {}: {:.1f} MiB predicted, about {:.0f} % more time than the "
+        "fastest micro-batch that was measured; {}",
+        text_,
+        chosen.accumulate == 1 ? fmt::format("batch {}", chosen.batch)
+                               : fmt::format("{} micro-batches of {}", chosen.accumulate, chosen.batch),
+        recomputed, chosen.costs.stages.size() - 1, hs::name(chosen.precision),
+        static_cast<double>(plan_->checkpoint.predicted.peak) / mebibyte, plan_->more_time * 100, bits());
+  }
+
+  void add_to(Json& row) const override {
+    Json& plan = row["memory_plan"];
+    if (!plan_) return;
+    Json considered = Json::array();
+    int64_t search_peak = 0;
+    for (const MicroBatch& micro : plan_->considered) {
+      const int64_t measuring = std::max(micro.costs.measuring_peak, micro.other_peak);
+      search_peak = std::max(search_peak, measuring);
+      considered.push_back({{"batch", micro.batch},
+                            {"accumulate", micro.accumulate},
+                            {"precision", hs::name(micro.precision)},
+                            {"measuring_peak_bytes", measuring},
+                            {"least_bytes", micro.least()},
+                            {"kept_bytes", micro.kept()},
+                            {"kept_ms", micro.milliseconds()}});
+    }
+    plan = {{"budget_bytes", bytes_},
+            {"predicted_peak_bytes", plan_->checkpoint.predicted.peak},
+            {"search_peak_bytes", search_peak},
+            {"predicted_ms", plan_->chosen.milliseconds(plan_->checkpoint.predicted.extra_ms)},
+            {"more_time", plan_->more_time},
+            {"bits", bits()},
+            {"considered", considered}};
+  }
+};
+
+}  // namespace
+
+MadePart make_memory_budget(TrainJob& job) { return std::make_unique<MemoryBudget>(job); }
 
 }  // namespace hs::bench::measure

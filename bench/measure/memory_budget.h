@@ -3,7 +3,6 @@
 // for: batch x accumulate.
 #pragma once
 
-#include "bench/cli/command_line.h"
 #include "bench/measure/experiment.h"
 
 namespace hs::bench::measure {
@@ -45,27 +44,5 @@ using MeasureMicroBatch = std::function<MicroBatch(int64_t batch, Precision prec
 // Keeps the micro-batch of a model with batch norm, unless it fits in no way. Throws Error (usage) that names the
 // smallest budget.
 MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure);
-
-// The flag, as `train` has it.
-class MemoryBudget {
- public:
-  void declare(cli::Flags& flags);
-  bool is_on() const { return bytes_ > 0; }
-  // Throws Error (usage) for what does not go with it.
-  void check(const cli::Flags& flags, bool saves, bool has_ranks, Residency& residency) const;
-  // Changes the experiment to the plan. Throws Error (usage) as choose_within().
-  void apply(Experiment& experiment, bool any_precision, const SampleSource& train, const SampleSource& test);
-  std::string line() const;  // what was chosen, and what that changes; REQUIRES: apply()
-  const std::optional<MemoryPlan>& plan() const { return plan_; }
-  Json to_json() const;  // the row's member "memory_plan"; null if not is_on()
-
- private:
-  std::string bits() const;
-
-  std::string text_;
-  int64_t bytes_ = 0;
-  std::optional<MemoryChoice> asked_;
-  std::optional<MemoryPlan> plan_;
-};
 
 }  // namespace hs::bench::measure

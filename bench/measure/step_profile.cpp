@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bench/cli/console.h"
+#include "bench/cli/interrupt.h"
+#include "bench/measure/train_part.h"
+
 namespace hs::bench::measure {
 namespace {
 
@@ -218,5 +222,69 @@ Json typical_step(const StepProfile& steps) {
           {"lanes", lanes},
           {"purposes", purposes_of(thinned(samples_in(profile.memory, step.begin, step.end), max_points))}};
 }
+
+namespace {
+
+// --trace and --trace-steps: steps after the last run, for a file and for the timelines of reports.
+class TraceOutput : public TrainPart {
+  using TrainPart::TrainPart;
+  std::string path_;
+  int64_t steps_ = 10;
+  std::optional<OutputFile> file_;
+  bool is_wanted_ = false;  // by rank 0
+  Json step_;
+
+  void declare(cli::Flags& flags) override {
+    flags.text("--trace", rare(cli::Group::output).writes(), path_, "FILE",
+               "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
+    flags.integer("--trace-steps",
+                  rare(cli::Group::output)
+                      .writes()
+                      .needs([this] { return !path_.empty(); }, "there is no --trace FILE to write them to"),
+                  steps_, 1, 1000, "Steps of the trace");
+  }
+
+  // The steps that are profiled are steps of all ranks.
+  void open(const cli::Flags&) override {
+    is_wanted_ = !job_.ranks.from_first(path_).empty();
+    steps_ = std::stoll(job_.ranks.from_first(std::to_string(steps_)));
+    file_.emplace(job_.ranks.is_first() ? path_ : "", "--trace");
+    job_.files.push_back(&*file_);
+  }
+
+  void end(const Json& record) override {
+    if (!is_wanted_ && (job_.ranks.is_on() || !job_.has_report)) return;
+    TrainHooks hooks;
+    if (job_.ranks.is_on()) {
+      hooks.is_interrupted = cli::stop_requested;
+    } else {
+      hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
+    }
+    const StepProfile profile = profile_steps(job_.experiment, *job_.data->train, *job_.data->test, steps_, hooks);
+    cli::check_signals("while profiling steps; no record was written");
+    if (profile.profile.dropped > 0) {
+      cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
+                              steps_, profile.profile.dropped));
+    }
+    step_ = typical_step(profile);
+    if (is_wanted_) job_.each([&] { write(profile, record); });
+  }
+
+  // On all ranks.
+  void write(const StepProfile& profile, const Json& record) {
+    Json facts;
+    for (const char* name : {"command", "data", "config", "environment"}) facts[name] = record[name];
+    const std::string text = job_.ranks.trace(profile, facts);
+    if (!file_->is_wanted()) return;
+    file_->write(text);
+    file_->keep();
+  }
+
+  void add_to(Json& row) const override { row["step"] = step_; }
+};
+
+}  // namespace
+
+MadePart make_trace_output(TrainJob& job) { return std::make_unique<TraceOutput>(job); }
 
 }  // namespace hs::bench::measure

@@ -238,13 +238,13 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
     "momentum": null, "beta2": 0.999, "weight_decay": 0.0, "decay": "all", "clip": 0.0, "skip_outliers": 0.0,
     "skip_loss_outliers": 0.0, "ema": 0.0, "batch": 16, "precision": "f32", "accumulate": 1, "augment": "",
     "checkpoint": "off", "label_smoothing": 0.0, "fuse": "on", "kernels": [], "tuning": null, "seed": 1, "threads": 0,
-    "device": "cpu", "recipe": "", "epochs": 1, "scale_lr": 0, "repeat": 1, "graph": false, "graph_steps": 1,
-    "reduce": "fast", "bucket_kib": null, "halving_kib": null, "wire": "f32", "rank_timeout": null,
-    "schedule": "constant", "step_every": 1000, "step_factor": 0.1, "warmup": 0, "warmed_up": true, "prefetch": 2,
-    "workers": "auto", "cache": "ram", "pin": "on", "preprocess": "device", "loader": "given", "target": null,
+    "device": "cpu", "recipe": "", "epochs": 1, "repeat": 1, "reduce": "fast", "bucket_kib": null, "halving_kib": null,
+    "wire": "f32", "rank_timeout": null, "schedule": "constant", "step_every": 1000, "step_factor": 0.1, "warmup": 0,
+    "scale_lr": 0, "warmed_up": true, "prefetch": 2, "workers": "auto", "cache": "ram", "pin": "on",
+    "preprocess": "device", "loader": "given", "graph": false, "graph_steps": 1, "target": null,
     "price_per_hour": null, "noise_scale": false, "validation": 0.0, "validate_every": "1ep", "test_every": "1ep",
-    "patience": 0, "max_minutes": 0.0, "memory_bytes": null, "save_every": null, "keep": null, "start_sha256": null,
-    "lora": 0, "lora_alpha": null})");
+    "patience": 0, "max_minutes": 0.0, "start_sha256": null, "lora": 0, "lora_alpha": null, "memory_bytes": null,
+    "save_every": null, "keep": null})");
   CHECK(config("") == expected.dump());
   expected.update(Config::parse(R"({
     "model": "deep_cnn", "optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "beta2": null, "threads": 1,
