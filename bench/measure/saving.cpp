@@ -100,22 +100,20 @@ class Saving : public TrainPart {
     const Ranks& ranks = job_.ranks;
     const cli::TrainingData& data = *job_.data;
     if (!is_on() && !ranks.is_on()) return;
-    const Json config = flags.config();
-    for (const auto& [name, value] : config.items()) {
-      const auto flag = std::ranges::find(flags.all(), name, &cli::Flags::Flag::member);
-      const bool may_differ = flag != flags.all().end() && !flag->facts.changes_bits;
-      if (!may_differ) identity_["config." + name] = without_path(value).dump();
-    }
-    identity_["config.device"] = hs::name(job_.experiment.device);  // the flag may have said auto
     std::string plugins;
     for (const cli::Plugin& one : cli::loaded_plugins()) plugins += fmt::format("{} {} ", one.file, one.sha256);
     if (!plugins.empty()) identity_["plugins"] = plugins;
     identity_["training data"] = cli::fingerprint(*data.train);
     identity_["test data"] = cli::fingerprint(*data.test);
-    std::map<std::string, std::string> common = identity_;
+    std::map<std::string, std::string> common = identity_;  // of all ranks
+    const Json config = flags.config();
     for (const auto& [name, value] : config.items()) {
       if (name != "threads") common["config." + name] = value.dump();
+      const auto flag = std::ranges::find(flags.all(), name, &cli::Flags::Flag::member);
+      if (flag != flags.all().end() && !flag->facts.changes_bits) continue;
+      identity_["config." + name] = without_path(value).dump();
     }
+    identity_["config.device"] = hs::name(job_.experiment.device);  // the flag may have said auto
     ranks.compare(common);
     if (!is_on()) return;
     settings_["--reduce"] = Json::array({config.at("reduce")});  // mpirun may have said it

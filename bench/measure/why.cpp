@@ -13,28 +13,26 @@
 namespace hs::bench::measure {
 namespace {
 
-// What a run consists of, beside the kernels of its steps.
-const std::map<std::string, const char*> parts = {{"amount", "the amount of training"},
+// What people call the parts of a run, where that is not their name; "kernel SLOT" is one too.
+const std::map<std::string, const char*> names = {{"amount", "the amount of training"},
                                                   {"wait", "waiting for data"},
                                                   {"upload", "the upload of batches"},
-                                                  {"forward", "forward"},
-                                                  {"backward", "backward"},
                                                   {"update", "the update"},
                                                   {"exchange", "the sum over ranks"},
                                                   {"save", "saving"},
                                                   {"replay", "the replay of graphs"},
                                                   {"gaps", "the time between kernels"},
                                                   {"step", "the step"},
-                                                  {"rest", "what no phase counts"},
-                                                  {"evaluation", "evaluation"}};
+                                                  {"rest", "what no phase counts"}};
 
-// What changes a part beside the flags that say so, as places in a record. "kernels" are all that a step computes.
-const std::map<std::string, std::vector<const char*>> facts = {
-    {"kernels", {"/environment/commit"}},
-    {"backward", {"/environment/commit", "/rows/0/peak_bytes"}},
-    {"update", {"/environment/commit"}},
-    {"exchange", {"/rows/0/ranks/count", "/rows/0/ranks/bytes_sent"}},
-    {"step", {"/environment/cpu", "/environment/isa_cap"}}};
+// Places in a record that change parts too, as flags do: see cli::Facts::moves(). "kernels" are what a step computes.
+const std::vector<std::pair<const char*, std::vector<std::string>>> facts = {
+    {"/environment/commit", {"kernels", "backward", "update"}},
+    {"/environment/cpu", {"step"}},
+    {"/environment/isa_cap", {"step"}},
+    {"/rows/0/peak_bytes", {"backward"}},
+    {"/rows/0/ranks/count", {"exchange"}},
+    {"/rows/0/ranks/bytes_sent", {"exchange"}}};
 
 bool is_outside_steps(const std::string& part) {
   return part == "wait" || part == "upload" || part == "exchange" || part == "save" || part == "evaluation";
@@ -136,7 +134,7 @@ const Json& setting_of(const Side& side, const cli::Flags::Flag& flag) {
 
 // "; --batch 64 -> 8, --accumulate 1 -> 8"
 std::string differing(const cli::Flags& train, const Side& a, const Side& b, std::string part) {
-  if (!parts.contains(part) || part == "forward" || part == "replay" || part == "gaps") part = "kernels";
+  if (part.starts_with("kernel ") || part == "forward" || part == "replay" || part == "gaps") part = "kernels";
   std::string all;
   const auto add = [&](const std::string& name, const Json& from, const Json& to) {
     if (from != to) all += fmt::format("{} {} {} -> {}", all.empty() ? ";" : ",", name, shown(from), shown(to));
@@ -144,8 +142,8 @@ std::string differing(const cli::Flags& train, const Side& a, const Side& b, std
   for (const cli::Flags::Flag& flag : train.all()) {
     if (std::ranges::count(flag.facts.parts, part) > 0) add(flag.name, setting_of(a, flag), setting_of(b, flag));
   }
-  if (!facts.contains(part)) return all;
-  for (const char* place : facts.at(part)) {
+  for (const auto& [place, moved] : facts) {
+    if (std::ranges::count(moved, part) == 0) continue;
     const Json::json_pointer pointer(place);
     std::string name = pointer.back();
     std::ranges::replace(name, '_', '-');
@@ -164,10 +162,8 @@ std::string describe(const cli::Flags& train, const Side& a, const Side& b, cons
   if (is_outside_steps(part)) figures = fmt::format("{:.3f} and {:.3f} s a run", seconds_a, seconds_b);
   if (part == "amount") figures = times_as_many(a.samples, b.samples, "samples");
   if (part == "step" && a.steps != b.steps) figures = times_as_many(a.steps, b.steps, "steps") + ", " + figures;
-  std::string what = part;
-  if (const auto known = parts.find(part); known != parts.end()) {
-    what = known->second;
-  } else {
+  std::string what = names.contains(part) ? names.at(part) : part;
+  if (part.starts_with("kernel ")) {
     const std::string slot = part.substr(part.find(' ') + 1);
     const auto variant = [&](const Side& side) {
       return shown(report::member(report::part(side.record, "kernels"), slot.c_str()));

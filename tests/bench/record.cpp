@@ -6,7 +6,6 @@
 #include <map>
 #include <thread>
 
-#include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -25,11 +24,6 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
-
-const cli::Flags& train_flags() {
-  static const commands::TrainFlags flags;
-  return flags;
-}
 
 Json of_table(const Table& table) { return report::to_json(std::vector<Table>{table}); }
 

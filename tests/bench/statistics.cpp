@@ -5,7 +5,6 @@
 #include <random>
 
 #include "bench/cli/statistics.h"
-#include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
@@ -24,11 +23,6 @@ using namespace hs::bench;
 using namespace hs::bench::measure;
 using namespace hs::bench::report;
 using namespace hs::test;
-
-const cli::Flags& train_flags() {
-  static const commands::TrainFlags flags;
-  return flags;
-}
 
 TEST_CASE("median and intervals") {
   CHECK(median({3, 1, 2}) == 2);

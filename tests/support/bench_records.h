@@ -1,4 +1,4 @@
-// Records for tests to modify: a valid one of `techniques`.
+// Records for tests to modify: a valid one of `techniques`. And the flags of `train`, by which two are compared.
 #pragma once
 
 #include <cmath>
@@ -6,12 +6,18 @@
 #include <vector>
 
 #include "bench/cli/statistics.h"
+#include "bench/commands/commands.h"
 #include "bench/measure/row.h"
 #include "bench/report/record.h"
 
 namespace hs::test {
 
 using bench::Json;
+
+inline const bench::cli::Flags& train_flags() {
+  static const bench::commands::TrainFlags flags;
+  return flags;
+}
 
 // Times around `center`, spread by a few tenths of a percent; `phase` selects the noise.
 inline std::vector<double> times(double center, int count, double phase = 0) {
