@@ -36,13 +36,6 @@ def check_follows(single, exact):
     assert max(loss_error, worst) < TOLERANCE
 
 
-def cross_entropy(logits, labels):
-    """Its mean, by numpy alone."""
-    top = logits.max(axis=1)
-    log_sum = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return (log_sum - logits[np.arange(len(labels)), labels]).mean()
-
-
 def save(name, arrays):
     """Writes the arrays as NAME/*.npy."""
     folder = pathlib.Path(__file__).resolve().parent / name
