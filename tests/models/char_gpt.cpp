@@ -1,13 +1,10 @@
 // char_gpt: what the head of its file promises, and that the training loop trains it as it trains any other model.
 // PyTorch's losses and gradients: tests/models/golden.cpp. That nothing sees a later token:
-// tests/kernels/causal_attention.cpp.
+// tests/kernels/causal_attention.cpp. The same bits with threads, checkpoints and micro-batches: tests/weights.lock.
 #include <cmath>
 
 #include "data/loader/loader.h"
 #include "engine/ambient.h"
-#include "engine/autograd.h"
-#include "engine/parallel.h"
-#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/files/model_file.h"
 #include "models/training/train.h"
 #include "models/training/train_step.h"
@@ -110,22 +107,6 @@ TEST_CASE("a batch of windows: the first symbols are read, the last ones predict
   CHECK_THROWS_WITH_AS(make_model("char_gpt", 1, text_sizes(16, 11, 2, 30)), doctest::Contains("a width of 30"), Error);
 }
 
-struct Trained {
-  TrainResult result;
-  Floats weights;
-};
-
-Trained train_on_rule(TrainConfig config, const std::vector<Segment>& segments = {}, int64_t windows = 640,
-                      const LoaderOptions& loading = {.batch = 32, .seed = 3}) {
-  const MemorySource set = rule_text(windows, 16), unseen = rule_text(64, 16, 1);
-  const auto model = make_model("char_gpt", 2, small);
-  model->set_segments(segments);
-  ParameterArena arena(*model);
-  Loader training(set, loading), test(unseen, {.batch = 30, .shuffle = false});
-  const TrainResult result = train(*model, arena, training, test, config);
-  return {result, arena.values.to_vector<float>()};
-}
-
 // A broken mask falls below ln 2 = 0.693; without attention, positions or one of the gradients the loss stays above.
 // The first symbol of a window cannot be known, so the best is 15/16 ln 2 + 1/16 ln 11 = 0.80.
 TEST_CASE("char_gpt learns a rule down to the entropy of its coin, and not below" *
@@ -139,41 +120,20 @@ TEST_CASE("char_gpt learns a rule down to the entropy of its coin, and not below
                       .decay_vectors = false,
                       .clip = 1,
                       .schedule = {.kind = ScheduleKind::cosine, .warmup_steps = 20}};
+  const MemorySource set = rule_text(640, 16), unseen = rule_text(64, 16, 1);
   for (const Precision precision : {Precision::f32, Precision::bf16}) {
     CAPTURE(std::string(name(precision)));
     config.precision = precision;
-    const TrainResult result = train_on_rule(config).result;
+    const auto model = make_model("char_gpt", 2, small);
+    ParameterArena arena(*model);
+    Loader training(set, {.batch = 32, .seed = 3}), test(unseen, {.batch = 30, .shuffle = false});
+    const TrainResult result = train(*model, arena, training, test, config);
     CHECK(result.epochs.front().test.loss > 1.5);
     CHECK(result.epochs.back().test.loss < 1.05);
     CHECK(result.epochs.back().test.loss > 0.79);
     CHECK(result.epochs.back().test.accuracy > 0.4);  // one of two, but for the first symbols of a window
     CHECK(result.epochs.back().test.accuracy < 0.6);
   }
-}
-
-TEST_CASE("threads, checkpointing and where batches come from change no bit; accumulation almost none") {
-  TrainConfig config;
-  config.epochs = 2;
-  const auto weights = [&](const std::vector<Segment>& segments, const LoaderOptions& loading = {.batch = 32}) {
-    return train_on_rule(config, segments, 70, loading).weights;  // the last batch of an epoch has 6
-  };
-  set_threads(1);
-  const Floats one = weights({});
-  set_threads(3);
-  CHECK(weights({}) == one);
-  set_threads(0);
-  CHECK(weights({{0, 4}}) == one);
-  CHECK(weights({{0, 1}, {1, 3}, {3, 4}}) == one);
-  CHECK(weights({}, {.batch = 32, .prefetch = 2, .workers = 2, .cache = CacheMode::device}) == one);
-  config.optimizer = {.name = "sgd", .learning_rate = 0.1f};
-  const Floats whole = weights({});
-  config.accumulate = 2;
-  const Floats parts = weights({}, {.batch = 16});
-  REQUIRE(parts.size() == whole.size());
-  double largest = 0;
-  for (size_t i = 0; i < parts.size(); ++i) largest = std::max<double>(largest, std::fabs(parts[i] - whole[i]));
-  CHECK(largest < 1e-5);
-  CHECK(parts != make_model("char_gpt", 2, small)->parameters()[0].value->to_vector<float>());
 }
 
 TEST_CASE("a model's file keeps its sizes and the vocabulary, whatever bytes are in it") {

@@ -252,29 +252,5 @@ TEST_CASE("the hooks see every step, and training stops after the one that asks 
   }
 }
 
-TEST_CASE("a learning rate that is absurd ends training with a numeric error that names the step") {
-  const AmbientScope scope;
-  ambient() = {.recording = true, .training = false, .seed = 77, .step = counter(5), .micro_step = 2};
-  const Ambient before = ambient();
-  for (const std::string& name : model_names(InputKind::images)) {
-    CAPTURE(name);
-    const auto model = make_model(name, 1, {.blocks = test_blocks});
-    ParameterArena arena(*model);
-    Blobs training(40, 4), test(10, 10);
-    TrainConfig config;
-    config.optimizer = {.name = "sgd", .learning_rate = 1e30f};
-    int64_t completed = 0;
-    TrainHooks hooks;
-    hooks.on_step = [&](const Progress& progress) { completed = progress.step; };
-    const std::string message =
-        test::error_of([&] { train(*model, arena, training, test, config, hooks); }, ExitCode::numeric);
-    CAPTURE(message);
-    CHECK(message.find("at step 2 of epoch 1") != std::string::npos);
-    CHECK(message.find("learning rate") != std::string::npos);
-    CHECK(completed >= 1);  // the first loss comes before the first update
-    CHECK((ambient() == before));
-  }
-}
-
 }  // namespace
 }  // namespace hs

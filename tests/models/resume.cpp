@@ -311,7 +311,7 @@ TEST_CASE("the first tensor that is not finite is named with its layer, and no s
   const float nan = std::numeric_limits<float>::quiet_NaN();
   error_contains(with("conv.weight", nan),
                  "the loss became nan at step 4 of epoch 1; first tensor that is not finite: "
-                 "conv.weight, of layer conv;");
+                 "conv.weight, of layer conv; try a smaller learning rate than 0.01");
   // The step after this one has a finite loss: only the look at what would be saved finds it.
   run.config.optimizer.learning_rate = 0;
   run.config.validate_every = {.epochs = 1};

@@ -289,19 +289,8 @@ TEST_CASE(
   TwoStates two;
   const std::string good = read_text(two.second);
   CHECK(two.newest() == 2);
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{400}, good.size() - 1}) {
-    CAPTURE(size);
-    write_text(two.second, good.substr(0, size));
-    CHECK(two.newest() == 1);
-  }
-  for (size_t at = 0; at < good.size(); at += at < 1200 ? 1 : 9973) {  // all of the header, and some of the numbers
-    CAPTURE(at);
-    std::string flipped = good;
-    flipped[at] = static_cast<char>(flipped[at] ^ 4);
-    write_text(two.second, flipped);
-    CHECK(two.newest() == 1);
-  }
-  write_text(two.second, good + "x");
+  // Any other damage: tests/engine/safetensors.cpp.
+  write_text(two.second, good.substr(0, good.size() - 1));
   CHECK(two.newest() == 1);
   fs::remove(two.second);
   write_safetensors(two.second, {{"weight", Tensor::zeros({200, 200}, DType::f32)}}, {{"step", "9"}});

@@ -144,25 +144,6 @@ TEST_CASE("a skipped step leaves the statistics alone, and what they measured is
   CHECK(training.scaler.skipped() == 1);
 }
 
-TEST_CASE("evaluation uses the statistics and leaves them unchanged") {
-  Training training;
-  for (uint32_t step = 0; step < 3; ++step) training.step({step});
-  const Floats before = training.arena.values.to_vector<float>();
-  const Tensor x = values_of(6);
-  const Floats values = x.to_vector<float>(), scale = named(training.arena, "norm.weight").to_vector<float>(),
-               shift = named(training.arena, "norm.bias").to_vector<float>(), mean = training.mean().to_vector<float>(),
-               variance = training.variance().to_vector<float>(), weights = values_of(77).to_vector<float>();
-  double expected = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const size_t c = i % channels;
-    const double normalized = (values[i] - double{mean[c]}) / std::sqrt(variance[c] + 1e-5);
-    expected += weights[i] * (normalized * scale[c] + shift[c]);
-  }
-  const Inference inference;
-  CHECK(training.model.forward(x).item() == doctest::Approx(expected).epsilon(1e-5));
-  CHECK(training.arena.values.to_vector<float>() == before);
-}
-
 namespace {
 
 // Norms that are in training, or keep their statistics, one after another.

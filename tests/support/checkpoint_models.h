@@ -1,5 +1,5 @@
-// A staged model with dropout before and inside the checkpointed stages, trained with every kind of segments. The same
-// checks run on the CPU (test_checkpoint_models.cpp) and on the CUDA device or its emulator (test_cuda_checkpoint.cpp).
+// A staged model with dropout before and inside the checkpointed stages, trained with every kind of segments, on the
+// CPU (tests/models/checkpoint_models.cpp) and on the CUDA device or its emulator (tests/cuda/checkpoint.cpp).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -180,33 +180,6 @@ inline void check_checkpointed_training(Device device) {
       if (!plan.forward) CHECK(on.peak <= on.predicted);
     }
     CHECK(off.peak <= off.predicted);
-  }
-}
-
-// Checks that each stage in a segment runs forward exactly once more, and no other stage does.
-inline void check_kernel_counts(Device device) {
-  const auto calls = [](const CheckpointOutcome& outcome, const std::string& slot) {
-    const auto found = outcome.kernels.find(slot);
-    return found == outcome.kernels.end() ? 0 : found->second;
-  };
-  const CheckpointOutcome off = train_checkpointed(device, Precision::f32, fixed_plan({}));
-  CHECK(calls(off, "conv2d_forward") == 2);
-  CHECK(calls(off, "max_pool2d_forward") == 1);
-  const std::vector<std::vector<Segment>> plans = {
-      {{0, 1}}, {{1, 2}}, {{2, 3}}, {{0, 5}}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}}, {{0, 2}, {2, 4}}};
-  for (const auto& segments : plans) {
-    const CheckpointPlanCase plan = fixed_plan(segments);
-    CAPTURE(plan.name);
-    const CheckpointOutcome on = train_checkpointed(device, Precision::f32, plan);
-    const auto again = [&](size_t stage) {
-      int count = 0;
-      for (const Segment& s : segments) count += s.begin <= stage && stage < s.end;
-      return count;
-    };
-    CHECK(calls(on, "conv2d_forward") == 2 + again(0) + again(1));
-    CHECK(calls(on, "max_pool2d_forward") == 1 + again(2));
-    CHECK(calls(on, "dropout_mask") == calls(off, "dropout_mask") + again(0) + again(2) + again(3));
-    CHECK(calls(on, "conv2d_backward") == 2);
   }
 }
 
