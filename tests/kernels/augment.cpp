@@ -125,34 +125,6 @@ TEST_CASE("cosine and sine: exact at quarters, off by less than one unit anywher
   CHECK(worst > 0.4);  // the comparison sees rounding
 }
 
-TEST_CASE("cut-out: the square's area, less only where it leaves the image") {
-  const Bytes white(20 * 30, 255);
-  const Tensor images = Tensor::from(white, {1, 20, 30, 1});
-  std::map<int32_t, int> areas;
-  for (int32_t sample = 0; sample < 400; ++sample) {
-    const Bytes found =
-        augment_image(images, Tensor::from(std::vector<int32_t>{sample}, {1}), scalar(0), {.cutout = 8}, 1)
-            .to_vector<uint8_t>();
-    int rows = 0, columns = 0, area = 0;
-    for (int y = 0; y < 20; ++y) rows += std::count(&found[y * 30], &found[y * 30] + 30, 0) > 0;
-    for (int x = 0; x < 30; ++x) {
-      int here = 0;
-      for (int y = 0; y < 20; ++y) here += found[y * 30 + x] == 0;
-      columns += here > 0;
-      area += here;
-    }
-    CHECK(area == rows * columns);
-    CHECK(std::min(rows, columns) >= 4);  // its middle is in the image
-    CHECK(std::max(rows, columns) <= 8);
-    ++areas[area];
-  }
-  CHECK(areas[64] > 400 / 3);  // (20 - 7) * (30 - 7) of 20 * 30 places, 0.498
-  CHECK(areas[64] < 400 * 2 / 3);
-  const AugmentOptions larger{.cutout = 100};
-  const Tensor one = Tensor::from(std::vector<int32_t>{0}, {1});
-  CHECK(augment_image(images, one, scalar(0), larger, 1).to_vector<uint8_t>() == Bytes(600));
-}
-
 TEST_CASE("pixels depend on seed, epoch and sample alone, not on the batch") {
   const Bytes all = augmented(all_options, 0, 40);
   for (const int32_t batch : {1, 3, 7, 40}) {
@@ -197,6 +169,7 @@ TEST_CASE("draws are uniform in their ranges") {
                   without = draw_warp({2, 0, 0, false, 1}, 3, 0, 20, 30);
   CHECK(with.right == without.right);
   CHECK(with.down == without.down);
+  CHECK(with.side == 5);
 }
 
 TEST_CASE("wrong arguments are named") {
