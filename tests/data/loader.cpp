@@ -24,24 +24,6 @@ size_t threads_of_this_process() {
   return count;
 }
 
-TEST_CASE("pixels normalised on the host are those that the device computes") {
-  const SampleInfo info = info_for(23, {4, 3, 3});
-  const TestSource source(info);
-  for (const int64_t workers : {0, 2}) {
-    const LoaderOptions options{.batch = 4, .prefetch = 2, .workers = workers, .normalize_on_host = true};
-    Loader loader(source, options);
-    for (int i = 0; i < 12; ++i) {
-      const HostBatch expected = expected_batch(info, loader.epoch(), loader.position(), options);
-      const Batch batch = loader.next();
-      REQUIRE(batch.images.dtype() == DType::f32);
-      std::vector<float> pixels;
-      for (const uint8_t pixel : expected.images) pixels.push_back((static_cast<float>(pixel) / 255.0f - 0.25f) / 0.5f);
-      CHECK(batch.images.to_vector<float>() == pixels);
-      CHECK(batch.labels.to_vector<int32_t>() == expected.labels);
-    }
-  }
-}
-
 TEST_CASE("slow or fast, producers and consumers never see a wrong sample") {
   const SampleInfo info = info_for(101);
   for (const bool slow_producer : {false, true}) {

@@ -4,9 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
-#include "data/formats/image_file.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
@@ -299,55 +297,6 @@ TEST_CASE("idx: images are at most 512 x 512") {
                   (folder / "train-images-idx3-ubyte").string(),
                   fmt::format("images of {} x {} pixels, expected at most 512 x 512", shape.rows, shape.columns));
   }
-}
-
-// A file of each format, and of none.
-std::vector<std::pair<std::string, Bytes>> files_of_every_format() {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(4, {8, 8, 1});
-  write_all(*write_idx(folder / "images", folder / "labels", info), info);
-  write_all(*write_records(folder / "record", info), info);
-  write_all(*write_tfrecords(folder / "tfrecord", info), info);
-  write_all(*write_image_folder(folder / "pgm", info, ImageFormat::pgm), info);
-  Bytes batch(cifar10_record_bytes, 5);
-  return {{"images", read_bytes(folder / "images")},
-          {"labels", read_bytes(folder / "labels")},
-          {"record", read_bytes(folder / "record-00000-of-00001")},
-          {"tfrecord", read_bytes(folder / "tfrecord-00000-of-00001")},
-          {"image", read_bytes(folder / "pgm" / "003" / "0000000.pgm")},
-          {"cifar10", batch},
-          {"zeros", Bytes(100'000)},
-          {"text", bytes_of(std::string(5000, 'A'))},
-          {"empty", {}}};
-}
-
-TEST_CASE("every reader refuses what is of another format, in one line with the file's name") {
-  const TemporaryFolder folder;
-  const std::string path = (folder / "set" / "test_batch.bin").string();
-  const std::vector<std::pair<std::string, std::function<void()>>> readers = {
-      {"images", [&] { read_idx_images(path); }},
-      {"labels", [&] { read_idx_labels(path, 1000); }},
-      {"record", [&] { open_records(folder / "set" / "a"); }},
-      {"tfrecord", [&] { open_tfrecords(path); }},
-      {"image", [&] { decode_image(read_bytes(path), path); }},
-      {"cifar10", [&] { open_cifar10(folder / "set", false, 1); }}};
-  int refused = 0;
-  for (const auto& [format, bytes] : files_of_every_format()) {
-    write_bytes(path, bytes);
-    write_bytes(folder / "set" / "a-00000-of-00001", bytes);
-    for (const auto& [reader, read] : readers) {
-      CAPTURE(format);
-      CAPTURE(reader);
-      const Outcome outcome = outcome_of(read);
-      if (reader == format) {
-        CHECK(outcome.code == ExitCode::ok);
-      } else {
-        check_refused(outcome, ExitCode::bad_input, (folder / "set").string(), ": ");
-        ++refused;
-      }
-    }
-  }
-  CHECK(refused == 9 * 6 - 6);
 }
 
 }  // namespace
