@@ -1,12 +1,14 @@
 // The kernels behind Optimizer::step on the CUDA device, which must give the CPU's bits: on whole numbers the norm is
-// exact, and the rest is the same arithmetic on both. What a step means: tests/engine/optim.cpp,
-// test_grad_scaler.cpp.
+// exact, and the rest is the same arithmetic on both. What a step means: tests/engine/optim.cpp, grad_scaler.cpp; every
+// update at other sizes, and that a skipped one changes nothing: the rows of kernels/optimizer.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <functional>
 #include <limits>
 
+#include "kernels/cast/cast.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
@@ -20,53 +22,27 @@ namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
-// A copy on the device; `shifted`: one element into its memory, where 16 bytes may not be read at once.
-Tensor on_device(const Tensor& x, bool shifted) {
-  const int64_t shift = shifted ? 1 : 0;
-  Tensor copy = Tensor::empty({x.size() + shift}, x.dtype(), Device::cuda).slice(shift, x.shape());
-  copy.copy_from(x);
-  return copy;
-}
+Tensor on_device(const Tensor& x) { return x.to(Device::cuda); }
 bool same_on_device(const Tensor& host, const Tensor& device) { return same_bytes(host, device.to(Device::cpu)); }
 
-// What the kernels of Optimizer::step read and write on one device: three optimizers that share counter and scale.
+// What begin_step() reads and writes on one device.
 struct Training {
   Tensor step, rates, scaler, measured;
-  std::vector<Tensor> moments, values;  // moments: the velocity, and the two moments of Adam and of AdamW
-  std::vector<Tensor> casts;            // of SGD's values and of Adam's
 
-  Training(int64_t size, float scale, const std::function<Tensor(const Tensor&)>& place) {
+  Training(float scale, const std::function<Tensor(const Tensor&)>& place) {
     step = place(Tensor::zeros({}, DType::i32));
     rates = place(Tensor::from(std::vector<float>{0, 0, 0, 0, 0, 0.01f}, {step_rates}));
     scaler = place(Tensor::from(std::vector<float>{scale, 0, 0}, {3}));
     measured = place(Tensor::zeros({2}, DType::f32));
-    for (int i = 0; i < 5; ++i) moments.push_back(place(Tensor::zeros({size}, DType::f32)));
-    for (int i = 0; i < 3; ++i) values.push_back(place(whole_numbers({size}, 32)));
-    for (const DType type : {DType::f16, DType::bf16}) casts.push_back(place(Tensor::zeros({size}, type)));
   }
   void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
-  void take_step(const Tensor& gradient, const StepRule& rule) {
-    begin_step({rule, measured, scaler, step, rates, gradient});
-    sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0], casts[0]});
-    adam_step(
-        {gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1], casts[1]});
-    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, true}, rates, moments[3], moments[4], values[2]});
-  }
-  // On the CPU; everything that a skipped step leaves as it is.
-  std::vector<Tensor> lasting() const {
-    std::vector<Tensor> all = {step.to(Device::cpu).clone()};
-    for (const auto& tensors : {moments, values, casts}) {
-      for (const Tensor& tensor : tensors) all.push_back(tensor.to(Device::cpu).clone());
-    }
-    return all;
-  }
 };
 
 bool all_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_bytes);
 }
 
-TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, scheduled, and some of them skipped") {
+TEST_CASE("steps begin with the CPU's bits: scaled, clipped, scheduled, and some of them skipped") {
   struct Step {
     float bad, scale_after;
   };
@@ -77,27 +53,48 @@ TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, schedul
   for (const int64_t size : {5, 70001}) {  // with 70001 a thread measures more than one
     const ScheduleKind kind = size == 5 ? ScheduleKind::step : ScheduleKind::cosine;
     const StepRule rule{0.9f, 0.999f, 100, {kind, 2, 9, 1, 0.3f}, scaling};
-    for (const bool shifted : {false, true}) {
-      Training cpu(size, 4, [](const Tensor& x) { return x; });
-      Training cuda(size, 4, [=](const Tensor& x) { return on_device(x, shifted); });
-      int clipped = 0;
-      for (size_t i = 0; i < steps.size(); ++i) {
-        INFO(size, " elements", shifted ? ", shifted" : "", ", step ", i);
-        Tensor gradient = whole_numbers({size}, static_cast<uint32_t>(40 + i));
-        if (steps[i].bad != 0) gradient.mutable_data<float>()[static_cast<int64_t>(i) * 1000 % size] = steps[i].bad;
-        const auto before = cuda.lasting();
-        cpu.take_step(gradient, rule);
-        cuda.take_step(on_device(gradient, shifted), rule);
-        clipped += steps[i].bad == 0 && cuda.measured.to_vector<float>()[0] > 100 * 100;
-        CHECK(same_on_device(cpu.rates, cuda.rates));
-        CHECK(same_on_device(cpu.scaler, cuda.scaler));
-        CHECK(all_same(cpu.lasting(), cuda.lasting()));
-        CHECK(all_same(before, cuda.lasting()) == (steps[i].bad != 0));
-        CHECK(cuda.scaler.to_vector<float>()[0] == steps[i].scale_after);
-      }
-      CHECK(cuda.step.item() == 7);
-      CHECK((clipped > 0) == (size > 10000));
+    Training cpu(4, [](const Tensor& x) { return x; });
+    Training cuda(4, on_device);
+    int clipped = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      INFO(size, " elements, step ", i);
+      Tensor gradient = whole_numbers({size}, static_cast<uint32_t>(40 + i));
+      if (steps[i].bad != 0) gradient.mutable_data<float>()[static_cast<int64_t>(i) * 1000 % size] = steps[i].bad;
+      begin_step({rule, cpu.measured, cpu.scaler, cpu.step, cpu.rates, gradient});
+      begin_step({rule, cuda.measured, cuda.scaler, cuda.step, cuda.rates, on_device(gradient)});
+      clipped += steps[i].bad == 0 && cuda.measured.to_vector<float>()[0] > 100 * 100;
+      CHECK(same_on_device(cpu.rates, cuda.rates));
+      CHECK(same_on_device(cpu.scaler, cuda.scaler));
+      CHECK(same_on_device(cpu.step, cuda.step));
+      CHECK((cuda.rates.to_vector<float>()[rate_skip] != 0) == (steps[i].bad != 0));
+      CHECK(cuda.scaler.to_vector<float>()[0] == steps[i].scale_after);
     }
+    CHECK(cuda.step.item() == 7);
+    CHECK((clipped > 0) == (size > 10000));
+  }
+}
+
+TEST_CASE("updates have the CPU's bits, whichever tensor begins one element into its memory") {
+  constexpr int64_t size = 1003;
+  const Tensor rates = Tensor::from(std::vector<float>{0.01f, 2, 3, 0.5f, 0, 0.01f}, {step_rates});
+  for (int moved = 0; moved < 5; ++moved) {  // of the gradient, two moments, the value and its cast
+    CAPTURE(moved);
+    std::vector<std::vector<Tensor>> results;
+    for (const Device device : {Device::cpu, Device::cuda}) {
+      std::vector<Tensor> t;
+      for (int i = 0; i < 5; ++i) {
+        const DType dtype = i == 4 ? DType::bf16 : DType::f32;
+        const int64_t shift = i == moved ? 1 : 0;
+        t.push_back(Tensor::empty({size + shift}, dtype, device).slice(shift, {size}));
+        const Tensor x = whole_numbers({size}, static_cast<uint32_t>(i));
+        t[i].copy_from(cast(mul(x, x), dtype));
+      }
+      sgd_step({t[0], {0.9f, 0.01f}, rates.to(device), t[1], t[3], t[4]});
+      adam_step({t[0], {0.9f, 0.999f, 1e-8f, 0.05f, true}, rates.to(device), t[1], t[2], t[3], t[4]});
+      std::vector<Tensor>& result = results.emplace_back();
+      for (const Tensor& tensor : t) result.push_back(tensor.to(Device::cpu).clone());
+    }
+    CHECK(all_same(results[0], results[1]));
   }
 }
 
@@ -109,7 +106,7 @@ TEST_CASE("a step begun in the last block that measures has the bits of one begu
     std::vector<std::vector<Tensor>> results;  // of each variant: after each step
     for (const char* variant : {"simple", "last_block"}) {
       begin_step.force(variant);
-      Training training(0, 4, [](const Tensor& x) { return x.to(Device::cuda); });
+      Training training(4, on_device);
       std::vector<Tensor>& result = results.emplace_back();
       for (const float bad : {0.0f, 0.0f, inf, 0.0f}) {
         Tensor gradient = uniform_init({size}, 4, 5, 6, static_cast<uint32_t>(result.size()));
@@ -137,7 +134,7 @@ TEST_CASE("a step logs its loss and the scale after it, taken or not, however it
     begin_step.force(variant);
     const auto place = [device = device](const Tensor& x) { return x.to(device); };
     const auto value = [&](float x, const Shape& shape) { return place(Tensor::from(std::vector<float>{x}, shape)); };
-    Training training(0, 8, place);
+    Training training(8, place);
     Tensor usual = place(Tensor::zeros({usual_size}, DType::f32));
     Tensor losses = place(Tensor::zeros({8}, DType::f32)), scales = losses.clone();
     const Tensor entry = place(Tensor::from(std::vector<int32_t>{2}, {}));
@@ -173,8 +170,8 @@ TEST_CASE("outliers of the norm and of the loss are those of the CPU, however th
   const auto scalar = [](float value) { return Tensor::from(std::vector<float>{value}, {}); };
   for (const char* variant : {"simple", "last_block"}) {
     CAPTURE(std::string(variant));
-    Training cpu(0, 4, [](const Tensor& x) { return x; });
-    Training cuda(0, 4, [](const Tensor& x) { return x.to(Device::cuda); });
+    Training cpu(4, [](const Tensor& x) { return x; });
+    Training cuda(4, on_device);
     Tensor usual = Tensor::zeros({usual_size}, DType::f32), on_cuda = usual.to(Device::cuda);
     for (int i = 0; i < 40; ++i) {
       CAPTURE(i);
@@ -200,7 +197,7 @@ TEST_CASE("outliers of the norm and of the loss are those of the CPU, however th
 
 TEST_CASE("measure_gradients notices what is not finite anywhere, and nothing else") {
   for (const int64_t size : {1, 70001}) {
-    Training training(0, 1, [](const Tensor& x) { return x.to(Device::cuda); });
+    Training training(1, on_device);
     const auto measured = [&](int64_t place, float value) {
       Tensor gradient = Tensor::zeros({size}, DType::f32);
       gradient.mutable_data<float>()[place] = value;

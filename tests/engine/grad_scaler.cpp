@@ -109,22 +109,6 @@ TEST_CASE("growth and backoff are factors of their own, and the defaults are tho
   CHECK(state == State{65536, 0});
 }
 
-TEST_CASE("switched off, the scale is 1 and stays 1, and a step is one without a scaler") {
-  GradScaler off({}, Device::cpu);
-  CHECK(off.scale() == 1);
-  CHECK(off.loss_gradient(0.25f).item() == 0.25);
-  for (const char* name : optimizers) {
-    Training with({.name = name}, {.growth_interval = 1}), without({.name = name}, {});
-    for (uint32_t step = 0; step < 3; ++step) {
-      with.take_step(step);
-      without.set_gradients(step);
-      without.optimizer->step();
-    }
-    CHECK(with.weights() == without.weights());
-    CHECK(with.scaler.state().to_vector<float>() == State{1, 0, 0});
-  }
-}
-
 TEST_CASE("the loss's gradient is scale times weight, and gradients of weighted micro-batches add up to it") {
   Training training({}, scaled_by_1024);
   CHECK(training.scaler.loss_gradient(1).item() == 1024);
@@ -301,30 +285,6 @@ TEST_CASE("schedules follow their formulas in double, from the first step of war
   CHECK(schedule_factor({ScheduleKind::step, 0, 0, 3, 0.25f}, 17) == 1.0f / 1024);  // the fifth power
   CHECK(schedule_factor({ScheduleKind::step, 0, 0, 1, 0.3f}, 3) == 0.3f * (0.3f * 0.3f));
   CHECK(schedule_factor({ScheduleKind::step, 0, 0, 1, 0.5f}, 1 << 30) == 0);
-}
-
-TEST_CASE("the optimizer's rate is the schedule's, of the steps taken, on top of the one that was set") {
-  for (const ScheduleKind kind : kinds) {
-    OptimizerConfig config{
-        .name = "sgd", .learning_rate = 0.5f, .momentum = 0, .schedule = {kind, 3, 10, every, factor}};
-    Training training(config, scaled_by_1024);
-    std::vector<double> got, expected;
-    for (int step = 0; step < 12; ++step) {
-      if (step == 6) training.optimizer->set_learning_rate(2);
-      training.arena.values.fill_zero();
-      for (const float gradient : {nan, -1024.0f}) {  // before each step one that is skipped
-        training.arena.gradients().mutable_data<float>()[0] =
-            gradient * static_cast<float>(training.scaler.scale() / 1024);
-        training.optimizer->step(training.scaler);
-      }
-      got.push_back(training.arena.values.data<float>()[0]);
-      expected.push_back((step < 6 ? 0.5 : 2) * schedule_in_double(kind, 3, 10, step));
-    }
-    const Comparison result = compare(got, expected, tolerance::optimizer);
-    INFO("kind ", static_cast<int>(kind), ": ", result.summary);
-    CHECK(result.passed);
-    CHECK(training.scaler.skipped() == 12);
-  }
 }
 
 TEST_CASE("a step whose norm is unusual is left out, once there are norms to compare it with, and the scale stays") {

@@ -1,4 +1,5 @@
-// The parameter arena, and the optimizers against their formulas in double.
+// The parameter arena, and the optimizers against their formulas in double: what PyTorch lacks, and settings of the
+// others that the files of tests/models/golden.cpp lack.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -33,11 +34,11 @@ class Three : public Module {
   Three() {
     uint32_t which = 0;
     for (Tensor* parameter : {&one_, &seven_, &many_}) {
-      const int64_t size = std::vector<int64_t>{1, 7, 100000}[which];
+      const int64_t size = std::vector<int64_t>{1, 7, 20000}[which];
       std::vector<float> values;
       for (int64_t i = 0; i < size; ++i) values.push_back(number(which, i, 0.5f, 1.5f));
-      *parameter = Tensor::from(values, size == 100000 ? Shape{50, 2000} : Shape{size});
-      const ParameterRole role = size == 100000 ? ParameterRole::matrix : ParameterRole::bias;
+      *parameter = Tensor::from(values, size == 20000 ? Shape{10, 2000} : Shape{size});
+      const ParameterRole role = size == 20000 ? ParameterRole::matrix : ParameterRole::bias;
       add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter, role);
     }
   }
@@ -62,17 +63,13 @@ double norm(const std::vector<double>& x) {
 // One step of the formulas at the top of kernels/optimizer/optimizer.h, as Kingma and Ba, Loshchilov and Hutter, and
 // You et al. write them. adapts: the rate of LARS and of LAMB depends on the whole tensor.
 void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, bool adapts, Reference& r) {
-  const bool is_sgd = c.name == "sgd" || c.name == "nesterov", decays_gradient = is_sgd || c.name == "adam";
-  const bool is_layerwise = c.name == "lars" || c.name == "lamb";
+  const bool decays_gradient = c.name == "adam", is_layerwise = c.name == "lars" || c.name == "lamb";
   const double lr = c.learning_rate, decay = is_layerwise && !adapts ? 0 : c.weight_decay, b1 = c.beta1, b2 = c.beta2;
   const double gradient_norm = norm({gradient.begin(), gradient.end()}), weight_norm = norm(r.weight);
   std::vector<double> step(gradient.size());
   for (size_t i = 0; i < step.size(); ++i) {
     const double decayed = decay * r.weight[i], g = gradient[i] + (decays_gradient ? decayed : 0);
-    if (is_sgd) {
-      r.first[i] = c.momentum * r.first[i] + g;
-      step[i] = lr * (c.name == "sgd" ? r.first[i] : g + c.momentum * r.first[i]);
-    } else if (c.name == "lars") {
+    if (c.name == "lars") {
       const double ratio = adapts ? c.trust * weight_norm / (gradient_norm + decay * weight_norm) : 1;
       step[i] = r.first[i] = c.momentum * r.first[i] + lr * ratio * (g + decayed);
     } else {
@@ -137,19 +134,11 @@ void muon_reference_step(const OptimizerConfig& c, const std::vector<float>& gra
 
 // Ten steps stay well below the size of the weights: near zero a relative error means nothing.
 const std::vector<OptimizerConfig> configs = {
-    {.name = "sgd", .learning_rate = 0.05f, .momentum = 0},
-    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f},
-    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f, .weight_decay = 0.1f},
-    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f, .weight_decay = 0.1f, .decay_vectors = false},
-    {.name = "nesterov", .learning_rate = 0.003f, .momentum = 0.9f, .weight_decay = 0.1f},
     {.name = "lars", .learning_rate = 0.005f, .momentum = 0.9f, .trust = 0.5f, .weight_decay = 0.1f},
     {.name = "lamb", .learning_rate = 0.01f, .weight_decay = 0.1f},
     {.name = "muon", .learning_rate = 0.05f, .momentum = 0.95f, .weight_decay = 0.1f, .decay_vectors = false},
     {.name = "schedule-free", .learning_rate = 0.01f, .weight_decay = 0.1f, .schedule = {.warmup_steps = 3}},
-    {.name = "adam", .learning_rate = 0.01f},
     {.name = "adam", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.1f},
-    {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f},
-    {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f, .decay_vectors = false},
     {.name = "adamw", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.5f},
 };
 
@@ -171,7 +160,7 @@ void reference_step_of(const OptimizerConfig& config, int t, const std::vector<f
   if (c.name == "schedule-free") {
     schedule_free_reference_step(c, t, gradient, r);
   } else if (c.name == "muon") {
-    muon_reference_step(c, gradient, 50, r);
+    muon_reference_step(c, gradient, 10, r);
   } else {
     reference_step(c, t, gradient, !is_vector, r);
   }
@@ -196,7 +185,7 @@ float max_in_gaps(const ParameterArena& arena, const Tensor& tensor) {
   return largest;
 }
 
-TEST_CASE("every optimizer follows its formula in double, and leaves gradients and the gaps of zero alone") {
+TEST_CASE("optimizers follow their formulas in double, and leave gradients and the gaps of zero alone") {
   set_poison(true);  // so that a gap that nobody clears is not zero by chance
   for (const OptimizerConfig& config : configs) {
     CAPTURE(config.name);
