@@ -120,7 +120,7 @@ void check_losses(const Outcome& got, const Outcome& expected, double relative, 
 
 TEST_CASE("training on the device follows the CPU's losses") {
   for (const auto& [model, optimizer] :
-       {std::pair{"mnist_cnn", "adam"}, {"mlp", "adam"}, {"mnist_cnn", "muon"}, {"mnist_cnn", "schedule-free"}}) {
+       {std::pair{"mnist_cnn", "adam"}, {"mnist_cnn", "muon"}, {"mnist_cnn", "schedule-free"}}) {
     INFO(model, ", ", optimizer);
     Run run(model);
     run.config.optimizer.name = optimizer;
@@ -132,9 +132,8 @@ TEST_CASE("training on the device follows the CPU's losses") {
   }
 }
 
-TEST_CASE("a captured step gives the same bits as a step done as it comes") {
-  for (const char* optimizer : {"sgd", "muon", "adam"}) {
-    if (is_slow && optimizer != std::string("adam")) continue;  // the other tests of optimizers run these
+TEST_CASE("a captured step gives the same bits as a step done as it comes" * doctest::skip(is_slow)) {
+  for (const char* optimizer : {"sgd", "muon"}) {  // Adam: in graphs of several steps
     Run run;
     run.config.optimizer.name = optimizer;
     CHECK((run.train_captured() == run.train()));
@@ -235,18 +234,6 @@ TEST_CASE("mixed precision on the device learns as f32 does, with the same bits 
     CHECK(off.trained != f32.trained);
     check_losses(off, f32, 0.05, 0.02);
   }
-}
-
-// In f16 both convolutions of mnist_cnn are fused kernels on the device; the CPU has its own.
-TEST_CASE("over 200 steps in f16 the device follows the CPU, with fused convolutions") {
-  const MemorySource eight = squares(8);
-  Run run("mnist_cnn", eight);
-  run.loading.batch = 2;
-  run.config.epochs = is_slow ? 5 : 50;
-  run.config.precision = Precision::f16;
-  const Outcome cpu = run.train_on_cpu();
-  check_losses(run.train_captured(), cpu, 0.05, 0.02);
-  CHECK(cpu.losses.back() < (is_slow ? 1 : 0.5) * cpu.losses.front());
 }
 
 TEST_CASE("resnet8 on the device follows the CPU, and a captured step gives the bits of one that is not") {
