@@ -1,5 +1,5 @@
-// Work that is captured as a CUDA graph and replayed: the bits of work done as it comes, memory of its own, and what a
-// capture does not allow, after which everything still works.
+// Work that is captured as a CUDA graph and replayed: memory of its own, and what a capture does not allow, after which
+// everything still works. That whole steps have the bits of steps done as they come: tests/cuda/training.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -42,23 +42,6 @@ class Step : public Module {
     optimizer_->step();
     temporaries = {hidden.raw_data(), loss.raw_data()};
   }
-  // After `count` steps, captured or not: the sum of the losses, then the parameters.
-  static std::vector<float> result(int count, bool captured) {
-    Step step;
-    CapturedWork work(Device::cuda);
-    for (int i = 0; i < count; ++i) {
-      if (captured) {
-        work.run([&] { step.run(); });
-      } else {
-        step.run();
-      }
-    }
-    auto values = step.arena_->values.to_vector<float>();
-    values.push_back(step.total_.to_vector<float>()[0]);
-    CHECK(step.optimizer_->steps() == count);
-    return values;
-  }
-
   std::vector<const void*> temporaries;  // of the last run that did the work
 
  private:
@@ -73,15 +56,6 @@ class Step : public Module {
 };
 
 }  // namespace
-
-TEST_CASE("captured steps give the bits of steps done as they come") {
-  for (const int count : {1, 2, 3, 7}) {
-    INFO(count, " steps");
-    CHECK(Step::result(count, true) == Step::result(count, false));
-  }
-  const auto expected = Step::result(5, false);
-  for_each_delay(10, [&] { CHECK(Step::result(5, true) == expected); });
-}
 
 TEST_CASE("the work is done once as it is, once to be captured, and from then on by replay alone") {
   const Tensor x = Tensor::from(std::vector<float>{1, -2, 3}, {3}).to(Device::cuda);

@@ -71,20 +71,6 @@ TEST_CASE("no kernel sees a wrong sample, however late the streams are") {
   });
 }
 
-TEST_CASE("slow producers, and images of every width that the gather kernel treats differently") {
-  for (const ImageShape shape :
-       {ImageShape{1, 1, 1}, ImageShape{4, 4, 1}, ImageShape{5, 3, 3}, ImageShape{28, 28, 1}}) {
-    const SampleInfo info = info_for(40, shape);
-    RandomDelay delay(5);
-    const TestSource source(info, [&](int64_t) { delay(); });
-    for (const CacheMode cache : {CacheMode::none, CacheMode::device}) {
-      const LoaderOptions options{.batch = 7, .device = Device::cuda, .prefetch = 2, .workers = 2, .cache = cache};
-      Loader loader(source, options);
-      CHECK(wrong_batches(loader, info, options, 18) == 0);
-    }
-  }
-}
-
 TEST_CASE("destroyed, or sent elsewhere, while copies and kernels are under way") {
   const SampleInfo info = info_for(37, {4, 4, 1});
   const TestSource source(info);

@@ -1,4 +1,4 @@
-// Generated digits: the same on every machine, and neither too easy nor too hard.
+// Generated digits: the same on every machine.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,35 +25,6 @@ TEST_CASE("generated digits are the same on every machine and depend on seed and
   CHECK(synthetic_digit(synthetic_train_seed, 737, one) == set.labels()[737]);
   CHECK(std::equal(one.begin(), one.end(), set.images().begin() + 737 * 784));
   CHECK(synthetic_digits(synthetic_test_seed, 1000).images() != set.images());
-}
-
-TEST_CASE("generated digits can be told apart, but not by a template") {
-  const MemorySource train = synthetic_digits(synthetic_train_seed, 4000);
-  const MemorySource test = synthetic_digits(synthetic_test_seed, 1000);
-  std::vector<double> mean(10 * 784);
-  std::vector<int> count(10);
-  for (size_t i = 0; i < 4000; ++i) {
-    const auto digit = static_cast<size_t>(train.labels()[i]);
-    ++count[digit];
-    for (size_t p = 0; p < 784; ++p) mean[digit * 784 + p] += train.images()[i * 784 + p];
-  }
-  for (size_t digit = 0; digit < 10; ++digit) {
-    CHECK(count[digit] > 300);
-    CHECK(count[digit] < 500);
-    for (size_t p = 0; p < 784; ++p) mean[digit * 784 + p] /= count[digit];
-  }
-  int right = 0;
-  for (size_t i = 0; i < 1000; ++i) {
-    std::vector<double> distance(10);
-    for (size_t j = 0; j < 10 * 784; ++j) {
-      const double apart = test.images()[i * 784 + j % 784] - mean[j];
-      distance[j / 784] += apart * apart;
-    }
-    right += std::min_element(distance.begin(), distance.end()) - distance.begin() == test.labels()[i];
-  }
-  MESSAGE("nearest class mean: " << right << " of 1000");
-  CHECK(right > 600);
-  CHECK(right < 950);
 }
 
 }  // namespace
