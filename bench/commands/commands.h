@@ -46,7 +46,7 @@ Json train_settings(const std::string& line);
 // called allow_to_finish().
 Json train_once(const Json& settings, uint64_t seed);
 
-// That of bench gemm, conv and ops is one, which knows its name.
+// `bench gemm`, `conv` and `ops` share make_kernel_command().
 std::unique_ptr<cli::Command> make_compare_command(), make_convert_command(), make_doctor_command(),
     make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(),
     make_improve_command(), make_info_command(), make_judge_command(), make_kernel_build_command(),

@@ -114,6 +114,7 @@ class EvaluateCommand : public ImageModelCommand {
     flags.device(device_);
   }
 
+  // Unlike evaluate() of training, which needs sums alone, with the probabilities of each image.
   Result evaluate(const SampleSource& test, Device device) const {
     const ParameterArena arena(*loaded_.model, device);
     Loader loader(test, {.batch = test_batch, .shuffle = false, .device = device});

@@ -76,7 +76,7 @@ cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
          model.data);
   }
   choice.scale = model.scale;
-  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);
+  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);  // one sample of training will do
   check_fits(model, data.test->info());
   return data;
 }

@@ -55,7 +55,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     flags.quiet(job_.quiet);
   }
 
-  // Rank 0 writes for all, and what it was told counts: steps that are only tried are steps of all ranks.
+  // Rank 0 writes for all. If it was given --dry-run, all ranks do a dry run.
   void join_ranks() {
     ranks_.join(settings_.threads);
     dry_run_ = !ranks_.from_first(dry_run_ ? "--dry-run" : "").empty();
@@ -155,7 +155,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
                                      v.result.accuracy * 100, v.result.loss));
     };
     if (ranks_.is_on()) measure::end_when_interrupted(hooks);
-    for (const auto& part : parts_) part->attach(hooks);
+    for (const auto& part : parts_) part->before_run(hooks);
     // With is_interrupted training ends by itself, and what it has is saved.
     const auto check_signals = [&](const std::string& after) {
       if (!hooks.is_interrupted) cli::check_signals(fmt::format("after {}{}; no results were written", after, where));
@@ -166,14 +166,13 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     measure::then(hooks.on_epoch,
                   [&](int64_t epoch, const EpochResult&) { check_signals(fmt::format("epoch {}", epoch)); });
     const auto take = [&](StagedModel& trained) {
-      for (const auto& part : parts_) {
-        if (job_.run == job_.repeat) part->take(trained);
-      }
+      if (job_.run < job_.repeat) return;
+      for (const auto& part : parts_) part->with_model(trained);
     };
     row.runs.push_back(measure::run_experiment(experiment_, *job_.data->train, *job_.data->test, seed, hooks, take));
     measure::RunRecord& run = row.runs.back();
     run.course = course.so_far().course;
-    for (const auto& part : parts_) part->finish(run);
+    for (const auto& part : parts_) part->after_run(run);
     // A run that was to be continued, and had no steps left, says so.
     if (!job_.quiet || (hooks.resume_from && !has_stepped)) say_how_it_ended(run);
   }
@@ -222,7 +221,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     Json json = to_json(row, job_.goal, row.error.empty() ? 0 : job_.repeat - std::ssize(row.runs));
     json["ranks"] = ranks;
     json["cached_bytes"] = measure::cached_bytes(experiment_, *job_.data->train, *job_.data->test);
-    for (const auto& part : parts_) part->add_to(json);
+    for (const auto& part : parts_) part->add_to_row(json);
     return json;
   }
 
@@ -247,10 +246,10 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
   }
 
   void train(const cli::Flags& flags) {
-    for (const auto& part : parts_) part->check(flags);
+    for (const auto& part : parts_) part->check_flags(flags);
     join_ranks();
     experiment_.device = cli::resolve_device(settings_.device);
-    for (const auto& part : parts_) part->open(flags);
+    for (const auto& part : parts_) part->open_files(flags);
     outputs_.open(job_.files);
     job_.has_report = outputs_.any();
     cli::use_threads(settings_.threads);
@@ -263,9 +262,12 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     settings_.tuning.use(experiment_.device);
     job_.data.emplace(cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
                                               {test_, !flags.given("--test")}, settings_.context, job_.vocabulary));
-    for (const auto& part : parts_) part->fit(flags);
-    if (dry_run_) return print_plan(), ranks_.leave();
-    for (const auto& part : parts_) part->start(flags);
+    for (const auto& part : parts_) part->with_data(flags);
+    if (dry_run_) {
+      print_plan();
+      return ranks_.leave();
+    }
+    for (const auto& part : parts_) part->before_training(flags);
     // What a record says before anything has run.
     Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(*job_.data));
     record["headline"] = headline();
@@ -296,7 +298,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
       write_record();
       throw;
     }
-    for (const auto& part : parts_) part->end(record);
+    for (const auto& part : parts_) part->after_runs(record);
     ranks_.leave();
     job_.each(write_record);
     show(row, record["rows"][0]);

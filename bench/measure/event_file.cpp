@@ -96,7 +96,7 @@ class Curves : public TrainPart {
   }
 
   // All of them, so that a folder that cannot be written fails before training.
-  void start(const cli::Flags& flags) override {
+  void before_training(const cli::Flags& flags) override {
     if (path_.empty() || !job_.ranks.is_first()) return;
     const std::filesystem::path folder = path_;
     for (int64_t run = 1; run <= job_.repeat; ++run) {
@@ -104,7 +104,7 @@ class Curves : public TrainPart {
     }
   }
 
-  void attach(TrainHooks& hooks) override {
+  void before_run(TrainHooks& hooks) override {
     if (files_.empty()) return;
     file_ = &files_[static_cast<size_t>(job_.run - 1)];
     last_point_ = 0;

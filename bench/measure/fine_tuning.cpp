@@ -39,7 +39,7 @@ class FineTuning : public TrainPart {
   }
 
   // Reads the model's file. Model, depth and context are the file's, unless other flags say so.
-  void open(const cli::Flags& flags) override {
+  void open_files(const cli::Flags& flags) override {
     int64_t& context = job_.settings.context;
     if (experiment_.start.empty()) {
       if (experiment_.lora.rank == 0) return;
@@ -71,7 +71,7 @@ class FineTuning : public TrainPart {
   }
 
   // The model is for such samples. Says so if they are other ones than it was trained on.
-  void fit(const cli::Flags&) override {
+  void with_data(const cli::Flags&) override {
     if (!base_) return;
     const cli::TrainingData& data = *job_.data;
     const SampleInfo& info = data.train->info();
@@ -94,7 +94,7 @@ class FineTuning : public TrainPart {
     }
   }
 
-  void take(StagedModel& trained) override {
+  void with_model(StagedModel& trained) override {
     if (!folder_) return;
     job_.each([&] {
       write_adapters(*folder_, trained, experiment_.lora, sha256_);

@@ -251,7 +251,7 @@ class MemoryBudget : public TrainPart {
 
   void refuse(const std::string& why) const { fail(ExitCode::usage, "--memory {}: {}", text_, why); }
 
-  void check(const cli::Flags& flags) override {
+  void check_flags(const cli::Flags& flags) override {
     if (!is_on()) return;
     if (flags.given("--checkpoint")) refuse("chooses what is recomputed, and so does --checkpoint; leave one out");
     int64_t& graph_steps = job_.residency.graph_steps;
@@ -261,7 +261,7 @@ class MemoryBudget : public TrainPart {
     graph_steps = 1;
   }
 
-  void open(const cli::Flags&) override {
+  void open_files(const cli::Flags&) override {
     if (!is_on()) return;
     if (job_.is_saved) {
       refuse(
@@ -272,7 +272,7 @@ class MemoryBudget : public TrainPart {
   }
 
   // Changes the experiment to the plan.
-  void fit(const cli::Flags&) override {
+  void with_data(const cli::Flags&) override {
     if (!is_on()) return;
     Experiment& experiment = job_.experiment;
     const Precision half = half_precision(experiment.device);
@@ -295,7 +295,7 @@ class MemoryBudget : public TrainPart {
     if (!job_.quiet) cli::notice(line());
   }
 
-  void finish(RunRecord& run) override {
+  void after_run(RunRecord& run) override {
     if (is_on()) run.plan = plan_->checkpoint;
   }
 
@@ -328,7 +328,7 @@ class MemoryBudget : public TrainPart {
         static_cast<double>(plan_->checkpoint.predicted.peak) / mebibyte, plan_->more_time * 100, bits());
   }
 
-  void add_to(Json& row) const override {
+  void add_to_row(Json& row) const override {
     Json& plan = row["memory_plan"];
     if (!plan_) return;
     Json considered = Json::array();

@@ -25,7 +25,7 @@ class ModelOutput : public TrainPart {
         "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
   }
 
-  void open(const cli::Flags&) override {
+  void open_files(const cli::Flags&) override {
     if (!job_.ranks.is_first()) path_.clear();
     file_.emplace(path_, "--save-model");
     if (file_->is_stream()) fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", path_);
@@ -33,12 +33,12 @@ class ModelOutput : public TrainPart {
     job_.files.push_back(&*file_);
   }
 
-  void attach(TrainHooks& hooks) override {
+  void before_run(TrainHooks& hooks) override {
     if (!is_wanted_ || job_.run < job_.repeat) return;
     end_when_interrupted(hooks);
   }
 
-  void take(StagedModel& trained) override {
+  void with_model(StagedModel& trained) override {
     const Experiment& experiment = job_.experiment;
     is_wanted_ = is_wanted_ && job_.each([&] {
       write_safetensors(*file_,
@@ -81,7 +81,7 @@ class ModelOutput : public TrainPart {
   }
 
   // Keeps the model before anything else that is written after training.
-  void finish(RunRecord& run) override {
+  void after_run(RunRecord& run) override {
     if (!is_wanted_ || job_.run < job_.repeat || (run.result.interrupted && job_.is_saved)) return;
     if (!job_.each([&] { file_->keep(); })) return;
     job_.left = fmt::format("{} has the model as it was then", printable_text(path_));
@@ -91,7 +91,7 @@ class ModelOutput : public TrainPart {
                             is_text ? "generate" : "predict", cli::quoted(path_), is_text ? "" : " IMAGE"));
   }
 
-  void add_to(Json& row) const override { row["written"] = written_; }
+  void add_to_row(Json& row) const override { row["written"] = written_; }
 };
 
 }  // namespace

@@ -91,7 +91,7 @@ class RunFlags : public TrainPart {
                "End after so many minutes of training, 0: never");
   }
 
-  void check(const cli::Flags& flags) override {
+  void check_flags(const cli::Flags& flags) override {
     if (flags.given("--warmup") && schedule_.kind == ScheduleKind::one_cycle) {
       fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out", schedule_.warmup_steps);
     }
@@ -114,7 +114,7 @@ class RunFlags : public TrainPart {
     }
   }
 
-  void open(const cli::Flags& flags) override {
+  void open_files(const cli::Flags& flags) override {
     experiment_.target = job_.goal.target;
     experiment_.test_every_steps = test_every_.steps;
     experiment_.test_every = test_every_.steps > 0 ? experiment_.epochs : test_every_.epochs;
@@ -142,7 +142,7 @@ class RunFlags : public TrainPart {
     }
   }
 
-  void fit(const cli::Flags& flags) override {
+  void with_data(const cli::Flags& flags) override {
     settle_residency(job_.residency, job_.saves_between_steps, *job_.data->train, *job_.data->test, experiment_);
     scale_learning_rate(flags, job_.data->train->info().count);
   }

@@ -75,7 +75,7 @@ class Saving : public TrainPart {
     every_ = parse_cadence(every_text_);
   }
 
-  void check(const cli::Flags& flags) override {
+  void check_flags(const cli::Flags& flags) override {
     if (!save_.empty() && !resume_.empty()) {
       fail(ExitCode::usage, "--resume {}: saves the run in its own folder; leave out --save {}",
            printable_text(resume_), printable_text(save_));
@@ -96,7 +96,7 @@ class Saving : public TrainPart {
 
   // A state of a run with other settings is refused, unless their flags keep the bits; so is a rank with other settings
   // or data. Only rank 0 opens the folder.
-  void start(const cli::Flags& flags) override {
+  void before_training(const cli::Flags& flags) override {
     const Ranks& ranks = job_.ranks;
     const cli::TrainingData& data = *job_.data;
     if (!is_on() && !ranks.is_on()) return;
@@ -172,7 +172,7 @@ class Saving : public TrainPart {
     }
   }
 
-  void attach(TrainHooks& hooks) override {
+  void before_run(TrainHooks& hooks) override {
     if (!is_on()) return;
     cli::allow_to_finish();
     if (from_) hooks.resume_from = &*from_;
@@ -192,7 +192,7 @@ class Saving : public TrainPart {
   }
 
   // Waits for the last state. If training was interrupted, the signal says what is left of it.
-  void finish(RunRecord& run) override {
+  void after_run(RunRecord& run) override {
     const TrainResult& result = run.result;
     const auto end = [&] { end_saving(result); };
     result.interrupted ? end() : void(job_.each(end));
@@ -221,7 +221,7 @@ class Saving : public TrainPart {
     }
   }
 
-  void add_to(Json& row) const override { row["saving"] = written_; }
+  void add_to_row(Json& row) const override { row["saving"] = written_; }
 };
 
 }  // namespace

@@ -245,14 +245,14 @@ class TraceOutput : public TrainPart {
   }
 
   // The steps that are profiled are steps of all ranks.
-  void open(const cli::Flags&) override {
+  void open_files(const cli::Flags&) override {
     is_wanted_ = !job_.ranks.from_first(path_).empty();
     steps_ = std::stoll(job_.ranks.from_first(std::to_string(steps_)));
     file_.emplace(job_.ranks.is_first() ? path_ : "", "--trace");
     job_.files.push_back(&*file_);
   }
 
-  void end(const Json& record) override {
+  void after_runs(const Json& record) override {
     if (!is_wanted_ && (job_.ranks.is_on() || !job_.has_report)) return;
     TrainHooks hooks;
     if (job_.ranks.is_on()) {
@@ -280,7 +280,7 @@ class TraceOutput : public TrainPart {
     file_->keep();
   }
 
-  void add_to(Json& row) const override { row["step"] = step_; }
+  void add_to_row(Json& row) const override { row["step"] = step_; }
 };
 
 }  // namespace

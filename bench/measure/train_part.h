@@ -1,5 +1,11 @@
-// What `train` does beside training, in parts that it walks through in one order: each has flags of its own and takes
-// part in what a training consists of. A new one is a file of its own, a name here and one in train_command.cpp.
+// What `train` does beside training, in parts. A new one is a file of its own, a name here and one in
+// train_command.cpp. Of all parts it calls, in this order:
+//
+//   declare, check_flags, open_files, with_data, (--dry-run ends here) before_training,
+//   for each run: before_run, with_model (of the last one), after_run,
+//   after_runs, add_to_row
+//
+// If runs diverge, with_model, after_run and after_runs are left out for them, and the row is written all the same.
 #pragma once
 
 #include "bench/cli/interrupt.h"
@@ -12,7 +18,7 @@
 
 namespace hs::bench::measure {
 
-// What the parts know of it, and tell each other.
+// What the parts know of the training, and tell each other.
 struct TrainJob : NonCopyable {
   StepFlags settings;
   Experiment& experiment = settings.experiment;
@@ -21,13 +27,13 @@ struct TrainJob : NonCopyable {
   Ranks ranks;
   int64_t repeat = 1, run = 0;             // how many runs, and which of them this is, from 1
   bool quiet = false, has_report = false;  // has_report: the record is written, not only shown
-  bool is_saved = false;                   // a signal leaves a state that can be resumed
-  bool saves_between_steps = false;        // in the middle of an epoch
-  std::string vocabulary;                  // that a text's symbols must be of; empty: its own
-  std::optional<cli::TrainingData> data;   // from fit() on
-  std::vector<const OutputFile*> files;    // that are written, beside the record's
+  bool is_saved = false;                   // by saving: a signal leaves a state that can be resumed
+  bool saves_between_steps = false;        // by saving: in the middle of an epoch
+  std::string vocabulary;                  // by fine tuning: that a text's symbols must be of; empty: its own
+  std::optional<cli::TrainingData> data;   // from with_data() on
+  std::vector<const OutputFile*> files;    // of each part that writes one; the record's are not among them
   report::EachOutput each;
-  std::string left = "no results were written";  // of a run that was interrupted
+  std::string left = "no results were written";  // by the model's output: what an interrupted run leaves
 };
 
 class TrainPart : NonCopyable {
@@ -36,24 +42,21 @@ class TrainPart : NonCopyable {
   virtual ~TrainPart() = default;
 
   virtual void declare(cli::Flags&) {}
-  // Before anything else. Throws Error (usage) if the flags contradict each other.
-  virtual void check(const cli::Flags&) {}
+  // Throws Error (usage) if the flags contradict each other.
+  virtual void check_flags(const cli::Flags&) {}
   // With ranks and device known: opens what is read and written, so that a wrong path costs no training.
-  virtual void open(const cli::Flags&) {}
-  // With the data known, which --dry-run needs too.
-  virtual void fit(const cli::Flags&) {}
-  // Of what is really trained.
-  virtual void start(const cli::Flags&) {}
-  // Before each run: adds to what training calls.
-  virtual void attach(TrainHooks&) {}
-  // With the model of the last run.
-  virtual void take(StagedModel&) {}
-  // After each run.
-  virtual void finish(RunRecord&) {}
-  // After all runs, on all ranks; the record has no rows yet.
-  virtual void end(const Json& /*record*/) {}
+  virtual void open_files(const cli::Flags&) {}
+  // Settles what follows from the data.
+  virtual void with_data(const cli::Flags&) {}
+  virtual void before_training(const cli::Flags&) {}
+  // Adds to what training calls.
+  virtual void before_run(TrainHooks&) {}
+  virtual void with_model(StagedModel&) {}
+  virtual void after_run(RunRecord&) {}
+  // On all ranks; the record has no rows yet.
+  virtual void after_runs(const Json& /*record*/) {}
   // Adds its members to the row.
-  virtual void add_to(Json& /*row*/) const {}
+  virtual void add_to_row(Json& /*row*/) const {}
 
  protected:
   TrainJob& job_;
