@@ -113,8 +113,7 @@ TEST_CASE("a step's peak is at or under the prediction, and within 5 % of it") {
       const auto model = make_model(name, 1, name == "char_gpt" ? of_text : ModelSizes{.blocks = 12});
       ParameterArena arena(*model);
       const Autocast amp(precision, arena);
-      // An image takes resnet8 ten times as long.
-      const Sample batch = sample(name, name == "resnet8" ? 8 : 32);
+      const Sample batch = sample(name, 8);
       const StepCosts costs = measure_stages(*model, batch.input, batch.labels);
       const size_t n = model->stages().size();
       REQUIRE(costs.stages.size() == n + 1);
