@@ -225,7 +225,8 @@ void Flags::read(const std::vector<std::string>& words) {
   }
   for (const Flag& flag : flags_) {
     if (flag.words.empty() || !flag.facts.has_sense || flag.facts.has_sense()) continue;
-    fail(ExitCode::usage, "{}: {}", flag.name, flag.facts.otherwise);
+    fail(ExitCode::usage, "{}{}{}: {}", flag.name, flag.type.empty() ? "" : " ",
+         flag.type.empty() ? "" : flag.words.back(), flag.facts.otherwise());
   }
   const size_t count = given_words_.size();
   if (count > words_.high) {

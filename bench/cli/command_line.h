@@ -25,7 +25,7 @@ struct Facts {
   bool is_output = false, is_code = false;
   std::vector<std::string> other_names = {}, parts = {};
   std::function<bool()> counts = {}, has_sense = {};
-  std::string otherwise = {};
+  std::function<std::string()> otherwise = {};
 
   // What other programs call it.
   Facts& known_as(std::vector<std::string> names) { return other_names = std::move(names), *this; }
@@ -36,8 +36,11 @@ struct Facts {
   // A record has null unless the condition holds, because the flag then says nothing.
   Facts& counts_if(std::function<bool()> condition) { return counts = std::move(condition), *this; }
   // Given though the condition, of other flags, does not hold, it is refused for this reason.
-  Facts& needs(std::function<bool()> condition, std::string reason) {
+  Facts& needs(std::function<bool()> condition, std::function<std::string()> reason) {
     return has_sense = std::move(condition), otherwise = std::move(reason), *this;
+  }
+  Facts& needs(std::function<bool()> condition, std::string reason) {
+    return needs(std::move(condition), [reason = std::move(reason)] { return reason; });
   }
   // `compare` says so if two records differ in it.
   Facts& compared() { return is_compared = true, *this; }
@@ -106,7 +109,7 @@ class Flags : NonCopyable {
 
   // Flags that several commands share (common_flags.cpp).
   Flags& model(std::string& value);
-  // Both after model(): a record has null for a model without blocks, or, of windows of a text, without a context.
+  // A record has null for a model without blocks, or, of windows of a text, without a context.
   Flags& blocks(int64_t& value, const std::string& model);
   Flags& context(int64_t& value, const std::string& model);
   Flags& model_file(std::string& path);  // --model FILE, which is none of a run's states

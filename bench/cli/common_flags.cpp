@@ -51,34 +51,30 @@ Flags& Flags::model_file(std::string& path) {
 }
 
 Flags& Flags::context(int64_t& value, const std::string& model) {
-  integer("--context", rare(Group::model).known_as({"seq-len", "block-size"}).moves({"step"}), value, 1,
-          largest_context, "Symbols of a text that a model sees before it predicts the next one");
-  Flag& flag = flags_.back();
-  flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
-    read(word);
-    if (model_options(model).input == InputKind::tokens) return;
-    fail(ExitCode::usage, "--context {}: {} reads images; models that read a text: {}", value, model,
-         fmt::join(model_names(InputKind::tokens), ", "));
+  const auto reads_text = [&model] { return model_options(model).input == InputKind::tokens; };
+  const auto otherwise = [&model] {
+    return fmt::format("{} reads images; models that read a text: {}", model,
+                       fmt::join(model_names(InputKind::tokens), ", "));
   };
-  flag.value = [&value, &model] {
-    return model_options(model).input == InputKind::tokens ? Json(value) : Json(nullptr);
-  };
-  return *this;
+  return integer("--context",
+                 rare(Group::model)
+                     .known_as({"seq-len", "block-size"})
+                     .moves({"step"})
+                     .counts_if(reads_text)
+                     .needs(reads_text, otherwise),
+                 value, 1, largest_context, "Symbols of a text that a model sees before it predicts the next one");
 }
 
 Flags& Flags::blocks(int64_t& value, const std::string& model) {
-  integer_or_auto("--blocks", rare(Group::model).known_as({"layers", "depth"}).moves({"step"}), value, 0, 1, 4096,
-                  "Blocks of the model (" + models_with_blocks() + "), auto: as many as it usually has");
-  Flag& flag = flags_.back();
-  flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
-    read(word);
-    if (model_options(model).has_blocks) return;
-    fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", value, model, models_with_blocks());
+  const auto has_blocks = [&model] { return model_options(model).has_blocks; };
+  const auto otherwise = [&model] {
+    return fmt::format("{} has none; models with blocks: {}", model, models_with_blocks());
   };
-  flag.value = [&value, &model] {
-    return model_options(model).has_blocks ? Json(model_options(model).depth(value)) : Json(nullptr);
-  };
-  return *this;
+  return integer_or_auto(
+             "--blocks", rare(Group::model).known_as({"layers", "depth"}).moves({"step"}).needs(has_blocks, otherwise),
+             value, 0, 1, 4096, "Blocks of the model (" + models_with_blocks() + "), auto: as many as it usually has")
+      .record("blocks",
+              [=, &value, &model] { return has_blocks() ? Json(model_options(model).depth(value)) : Json(nullptr); });
 }
 
 Flags& Flags::data(DataChoice& choice) {

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
@@ -248,18 +247,14 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
   void train(const cli::Flags& flags) {
     for (const auto& part : parts_) part->check_flags(flags);
     join_ranks();
-    experiment_.device = cli::resolve_device(settings_.device);
+    settings_.use();
     for (const auto& part : parts_) part->open_files(flags);
     outputs_.open(job_.files);
     job_.has_report = outputs_.any();
-    cli::use_threads(settings_.threads);
-    cli::load_plugins(settings_.plugins);
     const cli::ForcedKernels forced(experiment_.kernels);
-    experiment_.precision = cli::resolve_precision(settings_.precision, experiment_.device);
     ranks_.check(experiment_.batch, experiment_.accumulate);
     ranks_.use(experiment_.device);
     experiment_.sum = ranks_.sum();
-    settings_.tuning.use(experiment_.device);
     job_.data.emplace(cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
                                               {test_, !flags.given("--test")}, settings_.context, job_.vocabulary));
     for (const auto& part : parts_) part->with_data(flags);

@@ -58,17 +58,20 @@ void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
   const auto uses_momentum = [&optimizer] { return has_momentum(optimizer.name); };
   const auto uses_betas = [&optimizer] { return has_betas(optimizer.name); };
+  const auto none = [&optimizer](const char* others) {
+    return [&optimizer, others] { return fmt::format("{} has none, {}", optimizer.name, others); };
+  };
   flags.choice("--optimizer", common(Group::training).moves({"update"}).compared(), optimizer.name,
                {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}, "Optimizer");
   flags.real("--momentum",
              rare(Group::training)
                  .counts_if(uses_momentum)
-                 .needs(uses_momentum, "belongs to --optimizer sgd, nesterov, lars or muon; give one of these as well"),
+                 .needs(uses_momentum, none("only --optimizer sgd, nesterov, lars and muon do")),
              optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon");
   flags.real("--beta2",
              rare(Group::training)
                  .counts_if(uses_betas)
-                 .needs(uses_betas, "belongs to any --optimizer but sgd, nesterov and lars; give one of those as well"),
+                 .needs(uses_betas, none("all optimizers but sgd, nesterov and lars do")),
              optimizer.beta2, 0, 0.999999,
              "How much the mean of squared gradients keeps in a step, with all optimizers but sgd, nesterov and lars");
   flags.real("--weight-decay", rare(Group::training).known_as({"wd"}), optimizer.weight_decay, 0, 1, "Weight decay");

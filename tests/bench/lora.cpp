@@ -116,8 +116,8 @@ TEST_CASE("what does not fit: one line each") {
     check_one_line(base().run(line), code, part);
   };
   refused("train --lora 4", 2, "--lora 4: there is no model to adapt; give --start FILE");
-  refused("train --start base --lora-alpha 8", 2, "--lora-alpha: there are no adapters");
-  refused("train --start base --save-adapters d", 2, "--save-adapters: there are no adapters");
+  refused("train --start base --lora-alpha 8", 2, "--lora-alpha 8: there are no adapters");
+  refused("train --start base --save-adapters d", 2, "--save-adapters d: there are no adapters");
   refused("train --start none --device cpu", 4, "none");
   refused("train --start base --model mlp", 2, "--model mlp: --start base is a char_gpt");
   refused("train --start base --data other --model char_gpt --blocks 3 --device cpu", 2,
