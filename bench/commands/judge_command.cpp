@@ -49,8 +49,7 @@ class JudgeCommand : public RecordingCommand {
     const bool is_variant = file_[0].find('=') != std::string::npos && !std::filesystem::exists(file_[0]);
     is_variant ? static_cast<void>(options_.variant = file_[0]) : cli::load_plugins(file_);
     const std::vector<Json> verdicts = judge::judge(options_);
-    const bool is_cuda = verdicts[0]["device"] == "cuda";
-    Json record = report::new_record(name(), is_cuda ? Device::cuda : Device::cpu, flags.config());
+    Json record = report::new_record(name(), Device::cpu, flags.config());
     record["verdicts"] = verdicts;
     report::Rows rows{.table = {.left = 3}};
     std::vector<std::string> remarks, refused;

@@ -1,13 +1,11 @@
 #include "bench/judge/judge.h"
 
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -42,7 +40,6 @@ void judge_here(const JudgeOptions& options, const Registered& registered, const
   const auto tell = [messages](const Json& what) {
     cli::write_all(messages, what.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
   };
-  if (registered.device == Device::cuda) Tensor::empty({1}, DType::f32, Device::cuda);  // reserves its addresses
   uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   set_limit(RLIMIT_AS, pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + most_memory());
@@ -52,7 +49,7 @@ void judge_here(const JudgeOptions& options, const Registered& registered, const
     Judged judged(registered, verdict, tell);
     try {
       const std::vector<DType> types = check_rows(judged, options);
-      if (judged.is_on_cpu() && !registered.is_new_slot) check_timed(judged, options, types);
+      if (!registered.is_new_slot) check_timed(judged, options, types);
     } catch (const Refusal& refusal) {
       judged.verdict["refused_by"] = refusal.check;
       judged.verdict["reason"] = refusal.what();
@@ -99,10 +96,8 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
     verdict["refused_by"] = check;
     verdict["reason"] = reason;
   };
-  constexpr std::string_view sign = "CUDA emulator: ", guard = "guard page: ";
-  if (const size_t at = end.err.find(sign); at != std::string::npos) {  // whose error says less
-    refuse("emulator", runs + end.err.substr(at + sign.size(), end.err.find('\n', at) - at - sign.size()));
-  } else if (!is_whole && end.last_words.starts_with(guard)) {
+  constexpr std::string_view guard = "guard page: ";
+  if (!is_whole && end.last_words.starts_with(guard)) {
     refuse("guard", end.last_words.substr(guard.size()));
   } else if (!is_whole) {
     const std::string how = !error.empty()          ? error
@@ -118,7 +113,7 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
   return verdict;
 }
 
-// All that a plug-in brings, or the one that is named. On a GPU nobody sees what they do.
+// Those for the CPU of all that a plug-in brings, or of the one that is named.
 std::vector<Registered> variants_of(const std::string& named) {
   std::vector<Registered> all;
   if (named.empty()) {
@@ -137,11 +132,11 @@ std::vector<Registered> variants_of(const std::string& named) {
     }
     if (all.empty()) fail(ExitCode::usage, "judge {}: {} has no variant of this name", named, slot->name());
   }
-  if (::dlsym(RTLD_DEFAULT, "hs_emulator_memory_counts")) return all;  // whatever library has been loaded
   std::erase_if(all, [](const Registered& one) { return one.device == Device::cuda; });
   if (all.empty()) {
     fail(ExitCode::device,
-         "judge: a GPU does not say what a kernel does; a build with -D HALFSTEP_CUDA=EMULATED judges it");
+         "judge: found variants for CUDA alone, expected one for the CPU; bench ops --device cuda compares those with "
+         "f64");
   }
   return all;
 }
@@ -154,7 +149,6 @@ std::string text_of(const Json& verdict) {
                        verdict["reason"].get<std::string>());
   }
   const Json& timed = verdict["timed"];
-  if (verdict["device"] == "cuda") return "right on the emulator, which says nothing about speed";
   if (verdict.contains("untimed")) return "right; not timed: " + verdict["untimed"].get<std::string>();
   if (timed.empty()) return "right";
   const auto mean = [&](const char* key, double otherwise) {
@@ -170,10 +164,6 @@ std::string text_of(const Json& verdict) {
 }
 
 std::vector<Json> judge(const JudgeOptions& options) {
-  for (const char* name : {"EVERY_ORDER", "PRIVATE_PAGES"}) {
-    ::setenv((std::string("HALFSTEP_EMULATOR_") + name).c_str(), "1", 1);
-  }
-  ::setenv("HALFSTEP_EMULATOR_STREAMS", "random", 1);
   std::vector<Json> verdicts;
   for (const Registered& registered : variants_of(options.variant)) {
     bool has_against = options.against.empty();

@@ -20,8 +20,8 @@ struct JudgeOptions {
 
 // A verdict for each variant: slot, variant, device, refused_by (the check, null: right), reason, text, seconds (that
 // judging took), checks (that it has passed: name, runs), timed (call, against, seconds of both, rounds, ratio), and
-// untimed, if nothing is. Throws Error: usage (no such variant), device (no emulator for those for CUDA), io (no
-// process can be started).
+// untimed, if nothing is. Throws Error: usage (no such variant), device (those for CUDA), io (no process can be
+// started).
 std::vector<Json> judge(const JudgeOptions& options);
 std::string text_of(const Json& verdict);  // "right and 1.31 times as fast as direct (1.20 to 1.42)"
 

@@ -1,17 +1,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include <algorithm>
-#include <filesystem>
-#include <thread>
 
 #include "bench/cli/forced_kernels.h"
 #include "bench/judge/parts.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::judge {
 namespace {
@@ -22,16 +15,6 @@ Snapshot::Bytes bytes_of(const Tensor& tensor) {
   const auto* begin = static_cast<const unsigned char*>(host.raw_data());
   return {begin, begin + host.bytes()};
 }
-
-unsigned processor_settings() {
-#if defined(__x86_64__)
-  return _mm_getcsr() & ~0x3fu;  // without the flags of what has happened
-#else
-  return 0;
-#endif
-}
-
-int64_t running_threads() { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); }
 
 }  // namespace
 
@@ -70,9 +53,6 @@ void Judged::run(const std::string& check, const std::string& what, const std::f
   const auto refuse = [&](const std::string& by, const std::string& reason) {
     throw Refusal(by, fmt::format("{}: {}", what, reason));
   };
-  threads();  // starts those that are missing
-  const int64_t threads_before = running_threads();
-  const unsigned settings = processor_settings();
   tell({{"runs", what}});
   show(true);
   ::alarm(patience);
@@ -84,9 +64,7 @@ void Judged::run(const std::string& check, const std::string& what, const std::f
   } catch (const Error& error) {
     ::alarm(own_patience);
     show(false);
-    const bool by_another = !is_on_cpu() && error.kind() == ErrorKind::no_variant;
     if (error.kind() == ErrorKind::forced_variant || error.code() == ExitCode::out_of_memory) throw;
-    if (by_another) throw Error(ExitCode::usage, error.what(), ErrorKind::forced_variant);
     refuse(check, error.what());
   } catch (const std::bad_alloc& error) {
     show(false);
@@ -98,14 +76,6 @@ void Judged::run(const std::string& check, const std::string& what, const std::f
   }
   ::alarm(own_patience);
   show(false);
-  if (processor_settings() != settings)
-    refuse("denormals", "it leaves the processor's floating-point settings changed");
-  // One that has been joined may still be listed for a moment.
-  for (int tries = 0; is_on_cpu() && running_threads() > threads_before; ++tries) {
-    if (tries == 50)
-      refuse("leftover", fmt::format("it leaves {} threads running", running_threads() - threads_before));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
 }
 
 Snapshot::Snapshot(CallTensors tensors) : tensors_(tensors) {

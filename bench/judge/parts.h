@@ -29,12 +29,10 @@ class Judged : NonCopyable {
   Json verdict;
 
   Judged(const cli::Plugin::Registered& registered_, Json verdict_, std::function<void(const Json&)> tell_);
-  bool is_on_cpu() const { return registered.device == Device::cpu; }
   bool is_plugins(const VariantBase* variant) const;
   void passed(const std::string& check, int64_t runs);
-  // Runs `work` with the variant forced. Throws Refusal: of `work`, by `check` if it has thrown, leftover (it leaves
-  // threads behind), denormals (it leaves other settings of the processor); Error: forced_variant (it does not take a
-  // call), out_of_memory.
+  // Runs `work` with the variant forced. Throws Refusal: of `work`, by `check` if it has thrown; Error: forced_variant
+  // (it does not take a call), out_of_memory.
   void run(const std::string& check, const std::string& what, const std::function<void()>& work) const;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <set>
 
 #include "bench/cli/clock.h"
@@ -23,10 +22,10 @@ using Rows = std::vector<const OpCase*>;
 
 constexpr int more_calls = 3;  // of each call, with the same inputs
 
-std::vector<DType> types_of(const OpCase& row, Device device) {
+std::vector<DType> types_of(const OpCase& row) {
   std::vector<DType> types = {DType::f32};
   if (row.half) types.insert(types.end(), {DType::f16, DType::bf16});
-  if (row.f64 && device == Device::cpu) types.push_back(DType::f64);
+  if (row.f64) types.push_back(DType::f64);
   return types;
 }
 
@@ -35,8 +34,6 @@ double size_of_row(const OpCase* row) {
   for (const Shape& shape : row->shapes) size += static_cast<double>(shape.size());
   return size;
 }
-
-std::string op_of(const OpCase* row) { return row->name.substr(0, row->name.find(' ')); }
 
 // Or may reach: what a row of a plug-in throws is said when its turn has come.
 bool reaches(const OpCase& row, const std::string& slot) {
@@ -51,11 +48,11 @@ bool reaches(const OpCase& row, const std::string& slot) {
 // Judges the rows: a check after the other, each on the smallest rows first, so that the first failure is a small one.
 class RowChecks {
   using Body = std::function<void(const OpCase& row, const RowRun& how)>;
-  static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks, or at a small size
+  static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks
   Judged& judged_;
   const JudgeOptions& options_;
   const cli::Plugin::Registered& registered_ = judged_.registered;
-  examples::Candidate candidate_{registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
+  examples::Candidate candidate_{registered_.slot, registered_.variant, Device::cpu, registered_.error_growth,
                                  [this](const auto&, const auto& in, const auto& how) { return run(in, how); }};
   std::deque<std::vector<OpCase>> drawn_;  // rows stay where they are
   const OpCase* row_ = nullptr;            // that is being checked
@@ -81,21 +78,15 @@ class RowChecks {
   // Those that call the slot and that the variant takes in some type, from the smallest to the largest; at most so
   // many, evenly spread.
   Rows chosen(Rows rows, size_t most) {
-    std::erase_if(rows, [&](const OpCase* row) {
-      return (registered_.device == Device::cuda && !row->cuda) || !reaches(*row, registered_.slot);
-    });
+    std::erase_if(rows, [&](const OpCase* row) { return !reaches(*row, registered_.slot) || !is_taken(*row); });
     std::ranges::stable_sort(rows, {}, size_of_row);
-    const double most_time = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
-    const auto start = Clock::now();
-    std::erase_if(rows, [&](const OpCase* row) { return seconds_since(start) > most_time || !is_taken(*row); });
     return spread(rows, most);
   }
 
-  // walks: through small sizes.
-  Rows rows_drawn(int count, bool walks) {
+  Rows rows_drawn(int count) {
     Rows rows;
     for (int n = 1; n <= count; ++n) {
-      drawn_.push_back(examples::drawn_rows(options_.seed + static_cast<uint64_t>(n), walks ? n : 0));
+      drawn_.push_back(examples::drawn_rows(options_.seed + static_cast<uint64_t>(n)));
       for (const OpCase& row : drawn_.back()) rows.push_back(&row);
     }
     return rows;
@@ -104,8 +95,8 @@ class RowChecks {
   bool is_taken(const OpCase& row) {
     if (registered_.is_new_slot) return true;
     row_ = &row;
-    for (const DType dtype : types_of(row, registered_.device)) {
-      const RowRun how = examples::run_on(registered_.device, dtype);
+    for (const DType dtype : types_of(row)) {
+      const RowRun how = examples::run_on(Device::cpu, dtype);
       try {
         run_at(GuardPages::Side::behind, examples::inputs_of(row, how), how);
         return true;
@@ -123,11 +114,9 @@ class RowChecks {
   }
 
   // Each call of the slot is made several times from the same memory.
-  void watch(const std::function<void()>& work, Device device) const {
+  void watch(const std::function<void()>& work) const {
     const KernelSpy spy = [&](const SpiedCall& call) -> const VariantBase& {
-      const auto first = std::ranges::find_if(call.tensors, &Tensor::defined);
-      const bool is_it = &call.slot == &judged_.slot && first != call.tensors.end() && (*first)->device() == device;
-      if (!is_it) return call.again();
+      if (&call.slot != &judged_.slot) return call.again();
       const Snapshot before(call.tensors);
       const VariantBase& ran = call.again();
       const auto once = before.written();
@@ -151,7 +140,7 @@ class RowChecks {
     std::vector<Tensor> results;
     try {
       const auto work = [&] { results = examples::run_row(*row_, inputs, how); };
-      judged_.run(check_, what, [&] { watch(work, how.device); });
+      judged_.run(check_, what, [&] { watch(work); });
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::forced_variant || !taken_.contains(call)) throw;
       throw Refusal(check_, what + ": it took this call before, and not with other numbers");
@@ -165,20 +154,19 @@ class RowChecks {
     // What begins one element into a block that ends at a guard page may be aligned again.
     const auto side = how.unaligned ? GuardPages::Side::before : GuardPages::Side::behind;
     std::vector<Tensor> results = run_at(side, inputs, how);
-    if (check_ == "rows" && how.device == Device::cpu) run_at(GuardPages::Side::before, inputs, how);
+    if (check_ == "rows") run_at(GuardPages::Side::before, inputs, how);
     types_.insert(how.dtype);
     return results;
   }
 
   // Whether the body passes for the row. If it does not, throws Refusal, but for a row whose gradients jump where two
-  // sums are equal up to rounding: other numbers may be clear of that. A kernel that is wrong at a size is so with any
-  // numbers, while a norm over three of them that are nearly equal multiplies every rounding.
+  // sums are equal up to rounding: other numbers may be clear of that.
   bool passes(const Body& body, const RowRun& how, bool is_last) {
     try {
       body(*row_, how);
       return true;
     } catch (const Refusal& refusal) {
-      if (is_last || !(row_->kinked || check_ == "sizes") || refusal.check != check_) throw;
+      if (is_last || !row_->kinked || refusal.check != check_) throw;
       return false;
     }
   }
@@ -190,15 +178,14 @@ class RowChecks {
     // The inputs of the table's rows are those that its tolerances are known to be right for.
     const uint64_t seed = is_drawn ? options_.seed : examples::default_input_seed;
     const auto start = Clock::now();
-    const double most_time = options_.quick ? 1 : registered_.device == Device::cpu ? 5 : 14;
     for (const OpCase* row : rows) {
-      if (seconds_since(start) > most_time) break;
-      for (const DType dtype : types_of(*row, registered_.device)) {
+      if (seconds_since(start) > (options_.quick ? 1 : 5)) break;
+      for (const DType dtype : types_of(*row)) {
         row_ = row;
         candidate_.error_growth = error_growth(*row);
         const int before = examples::runs_of_candidate();
         examples::set_input_seed(seed);
-        for (uint64_t n = 1; !passes(body, examples::run_on(registered_.device, dtype), n > kinks); ++n) {
+        for (uint64_t n = 1; !passes(body, examples::run_on(Device::cpu, dtype), n > kinks); ++n) {
           examples::set_input_seed(options_.seed + 1'000'000 * n);
         }
         runs += examples::runs_of_candidate() - before;
@@ -248,16 +235,14 @@ class RowChecks {
   ~RowChecks() { examples::set_candidate(nullptr); }
 
   std::vector<DType> run_all() {
-    std::optional<GuardPages> guard;
-    if (judged_.is_on_cpu()) guard.emplace();
+    const GuardPages guard;
     set_poison(true);
     const bool quick = options_.quick;
     const Body close = [this](const OpCase& row, const RowRun& how) { check_close(row, how); };
     const auto unless_f64 = [](bool wanted, const RowRun& how) { return wanted && how.dtype != DType::f64; };
     Rows table;
     for (const OpCase& row : examples::op_table()) table.push_back(&row);
-    Rows all = chosen(table, quick ? 10 : 1000), drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
-    if (all.empty() && drawn.empty()) drawn = chosen(rows_drawn(examples::walks, true), quick ? 10 : 40);
+    Rows all = chosen(table, quick ? 10 : 1000), drawn = chosen(rows_drawn(quick ? 8 : 30), quick ? 10 : 40);
     const bool has_table = !all.empty();
     if (!has_table) all = drawn;  // for a kind of shape that the table does not have
     if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows, nor of those that are drawn");
@@ -268,8 +253,6 @@ class RowChecks {
       if (unless_f64(row.integers && row.f64, how)) examples::check_integers(row, how);
     });
     run_check("nan", some, [&](const OpCase& row, const RowRun& how) {
-      // Nothing says whether cuBLASLt's ReLU, which this op's product has there, keeps a NaN.
-      if (how.device == Device::cuda && row.name.starts_with("feed_forward")) return;
       if (unless_f64(row.nan || row.nan_in_place > 0, how)) examples::check_nan(row, how);
     });
     const auto unaligned = [&](const OpCase& row, RowRun how) {
@@ -280,14 +263,6 @@ class RowChecks {
     run_check("omitted", some, [&](const OpCase& row, const RowRun& how) {
       if (unless_f64(row.flops <= 1e5, how)) examples::check_combinations(row, how);
     });
-    if (registered_.device != Device::cpu) return {};
-    const std::vector<std::string> ops = mapped(drawn, op_of);
-    Rows walked = rows_drawn(examples::walks, true);
-    std::erase_if(walked, [&](const OpCase* row) { return std::ranges::count(ops, op_of(row)) == 0; });
-    const auto first_type = [this](const OpCase& row, const RowRun& how) {
-      if (how.dtype == *types_.begin()) check_close(row, how);
-    };
-    run_check("sizes", walked, first_type, true);
     run_check("threads", all, [this](const OpCase& row, const RowRun& how) { check_threads(row, how); });
     return {types_.begin(), types_.end()};
   }

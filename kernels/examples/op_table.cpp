@@ -81,24 +81,17 @@ Examples::Examples(void (*add_rows)(Table& table)) { registered().rows.push_back
 Examples::Examples(std::vector<TimedCase> (*timed)(int64_t batch)) { registered().timed.push_back(timed); }
 Examples::Examples(OpCase (*drawn)(Draw& draw)) { registered().drawn.push_back(drawn); }
 
-Draw::Draw(uint64_t seed, uint32_t which, int walk)
-    : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}),
-      largest_(walk == 0 ? INT64_MAX : 8),
-      walked_((walk - 1) % most_walked + 1),
-      until_walked_(walk == 0 ? -1 : (walk - 1) / most_walked) {}
+Draw::Draw(uint64_t seed, uint32_t which)
+    : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}) {}
 
-int64_t Draw::any(int64_t most) {
-  most = std::min(most, largest_);
+int64_t Draw::positive(int64_t most) {
   const uint32_t lot = below(8);
   if (lot < 2) return lot == 0 ? 1 : most;
   if (lot < 5) return std::min<int64_t>(2 * below(static_cast<uint32_t>(most + 1) / 2) + 1, most);
   return std::clamp<int64_t>(8 * below(static_cast<uint32_t>(most) / 8 + 1) + pick({-1, 0, 1}), 1, most);
 }
 
-int64_t Draw::size(int64_t most, int64_t least) {
-  if (until_walked_-- == 0) return std::max(walked_, least);
-  return least + (below(16) == 0 ? 0 : any(most));
-}
+int64_t Draw::size(int64_t most, int64_t least) { return least + (below(16) == 0 ? 0 : positive(most)); }
 
 Shape Draw::shape(int64_t most) {
   const uint32_t axes = 1 + below(3);
@@ -107,10 +100,10 @@ Shape Draw::shape(int64_t most) {
   return {size(16), positive(8), positive(most / 128)};
 }
 
-std::vector<OpCase> drawn_rows(uint64_t seed, int walk) {
+std::vector<OpCase> drawn_rows(uint64_t seed) {
   Table rows;
   for (const auto& drawn : registered().drawn) {
-    Draw draw(seed, static_cast<uint32_t>(rows.size()), walk);
+    Draw draw(seed, static_cast<uint32_t>(rows.size()));
     complete(rows.emplace_back(drawn(draw)));
     rows.back().name += ", drawn";
   }

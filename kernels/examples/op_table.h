@@ -70,10 +70,8 @@ std::vector<TimedCase> timed_cases(int64_t batch);
 
 // All rows, or those whose name contains the value of the environment variable HALFSTEP_ROWS.
 const std::vector<OpCase>& op_table();
-// One row for each op that can be drawn, at sizes that follow the seed: the same ones in another process. A walk, 1 to
-// `walks`, is a step through small sizes: all of them give each of a row's first sizes each value up to 40.
-inline constexpr int most_walked = 40, walks = 5 * most_walked;
-std::vector<OpCase> drawn_rows(uint64_t seed, int walk = 0);
+// One row for each op that can be drawn, at sizes that follow the seed: the same ones in another process.
+std::vector<OpCase> drawn_rows(uint64_t seed);
 bool is_whole_table();  // false with HALFSTEP_ROWS; counts and "the table reaches" then mean nothing
 
 // The device for tensors that rows create themselves (labels, optimizer state); the caller provides inputs on it.

@@ -53,11 +53,11 @@ void add_far_from_0(Table& table, std::string_view name, double forward = 0, dou
 // Draws the sizes of a row, those at which kernels go wrong more often than others: the same in another process.
 class Draw {
  public:
-  Draw(uint64_t seed, uint32_t which, int walk);  // of row `which` of drawn_rows(seed, walk)
+  Draw(uint64_t seed, uint32_t which);  // of row `which` of drawn_rows(seed)
   // `least` and 1, an odd number, a number beside a multiple of 8, or `most`; now and then `least` alone.
   int64_t size(int64_t most, int64_t least = 0);
-  int64_t positive(int64_t most) { return until_walked_-- == 0 ? walked_ : any(most); }  // the same without 0
-  Shape shape(int64_t most);  // of one to three dimensions, at most so many elements; only the first may be 0
+  int64_t positive(int64_t most);  // the same without 0
+  Shape shape(int64_t most);       // of one to three dimensions, at most so many elements; only the first may be 0
   bool coin() { return below(2) == 1; }
   template <class T>
   T pick(std::initializer_list<T> choices) {
@@ -66,9 +66,7 @@ class Draw {
 
  private:
   uint32_t below(uint32_t n) { return numbers_.next() % n; }
-  int64_t any(int64_t most);
   RandomSequence numbers_;
-  int64_t largest_, walked_, until_walked_;  // until_walked_: so many sizes come first
 };
 
 // A namespace-scope object of a file kernels/OP/rows.cpp brings its rows, its sizes to time, or what draws a row, into

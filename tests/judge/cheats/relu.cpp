@@ -1,13 +1,10 @@
 // Mistakes in element-wise kernels. The line before each says by which checks the judge may refuse it.
 #include <halfstep/kernel.h>
-#include <xmmintrin.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 namespace hs {
 namespace {
@@ -72,13 +69,6 @@ void aligned_only(const ReluForward& call) {
 }
 REGISTER_RELU(aligned_only);
 
-// subnormals_flushed: flushes subnormals to zero, in whatever this thread computes from now on. Refused by: denormals.
-void subnormals_flushed(const ReluForward& call) {
-  _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON | 0x40);  // operands too
-  map(call, relu_of);
-}
-REGISTER_RELU(subnormals_flushed);
-
 // first_call: only the first call of a shape is right. Refused by: repeat.
 void first_call(const ReluForward& call) {
   static Shape last;
@@ -120,13 +110,6 @@ void memory(const ReluForward& call) {
   map(call, relu_of);
 }
 REGISTER_RELU(memory);
-
-// thread_left: a thread of its own works on. Refused by: leftover.
-void thread_left(const ReluForward& call) {
-  map(call, relu_of);
-  std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
-}
-REGISTER_RELU(thread_left);
 
 }  // namespace
 }  // namespace hs
