@@ -12,7 +12,8 @@ OpCase row_of(const Shape& shape) {
           .forward = tolerance::two_roundings,
           .reference = elementwise([](double a, double b) { return std::max(a + b, 0.0); }),
           .flops = 2 * count(shape),
-          .same_on_devices = true};
+          .same_on_devices = true,
+          .nan_in_place = 2};
 }
 
 const Examples rows([](Table& table) {

@@ -15,7 +15,8 @@ OpCase add_row(const Shape& shape) {
           .forward = tolerance::two_roundings,  // the f64 reference is not rounded to f32
           .reference = elementwise([](double a, double b) { return a + b; }),
           .flops = count(shape),
-          .same_on_devices = true};
+          .same_on_devices = true,
+          .nan_in_place = 2};
 }
 
 // A sum of f32 and 16 bits.

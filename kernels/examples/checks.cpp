@@ -36,11 +36,13 @@ Tensor absolute_values(const Tensor& x) {
   return cast(Tensor::from(values, x.shape()), x.dtype());
 }
 
-std::vector<bool> nan_places(const Tensor& tensor) {
+std::vector<bool> places_of(const Tensor& tensor, bool (*is_one)(double)) {
   std::vector<bool> places;
-  for (const double value : to_numbers(tensor)) places.push_back(std::isnan(value));
+  for (const double value : to_numbers(tensor)) places.push_back(is_one(value));
   return places;
 }
+bool is_nan(double value) { return std::isnan(value); }
+bool is_not_finite(double value) { return !std::isfinite(value); }
 
 // A copy of x on the run's device.
 Tensor placed(const Tensor& x, const RowRun& how) {
@@ -233,6 +235,29 @@ void check_gradient(const OpCase& row, const Inputs& inputs, size_t k, const Num
   }
   const Comparison result = compare(from_backward, measured, tolerance::gradient_check);
   if (!result.passed) on_failure(fmt::format("{}, gradient of input {}: {}", row.name, k, result.summary));
+}
+
+// Checks what a NaN or an infinity at this element of input k makes of the output, as check_nan() says.
+void check_reaches(const OpCase& row, const RowRun& forward, size_t k, int64_t place, float value) {
+  const auto is_one = std::isnan(value) ? is_nan : is_not_finite;
+  Inputs inputs = inputs_of(row, forward);
+  inputs[k].mutable_data<float>()[place] = value;
+  Inputs exact;
+  for (const Tensor& input : inputs) exact.push_back(cast(input, DType::f64));
+  const bool has_places = k < row.nan_in_place;
+  const std::vector<bool> expected =
+      has_places ? places_of(run_row(row, exact, reference_run(forward))[0], is_one) : std::vector<bool>();
+  for_each_variant(row, forward, [&](const std::string& description) {
+    const std::vector<bool> got = places_of(run_row(row, inputs, forward)[0], is_one);
+    const auto count = std::ranges::count(got, true);
+    const bool spreads = error_growth() > 1 && std::ranges::equal(got, expected, std::greater_equal<>());
+    const bool is_in_place = !has_places || got == expected || spreads;
+    if (is_in_place && (!row.nan || count > 0)) return;
+    on_failure(fmt::format(
+        "{}, {} at element {} of input {}: {} of {} results are {}, expected {}", description,
+        std::isnan(value) ? "NaN" : "infinity", place, k, count, got.size(), std::isnan(value) ? "NaN" : "not finite",
+        is_in_place ? "at least one" : fmt::format("those {} that use it", std::ranges::count(expected, true))));
+  });
 }
 
 }  // namespace
@@ -512,23 +537,8 @@ void check_nan(const OpCase& row, const RowRun& how) {
     const int64_t size = row.shapes[k].size();
     for (const int64_t place : std::set<int64_t>{0, size / 2, size - 1}) {
       if (size == 0) continue;
-      Inputs inputs = inputs_of(row, how);
-      inputs[k].mutable_data<float>()[place] = std::numeric_limits<float>::quiet_NaN();
-      Inputs exact;
-      for (const Tensor& input : inputs) exact.push_back(cast(input, DType::f64));
-      const std::vector<bool> expected =
-          k < row.nan_in_place ? nan_places(run_row(row, exact, reference_run(forward))[0]) : std::vector<bool>();
-      for_each_variant(row, how, [&](const std::string& description) {
-        const std::vector<bool> got = nan_places(run_row(row, inputs, forward)[0]);
-        const auto count = std::ranges::count(got, true);
-        const bool spreads = error_growth() > 1 && std::ranges::equal(got, expected, std::greater_equal<>());
-        const bool is_in_place = k >= row.nan_in_place || got == expected || spreads;
-        if (is_in_place && (!row.nan || count > 0)) return;
-        on_failure(fmt::format(
-            "{}, NaN at element {} of input {}: {} of {} results are NaN, expected {}", description, place, k, count,
-            got.size(),
-            is_in_place ? "at least one" : fmt::format("those {} that use it", std::ranges::count(expected, true))));
-      });
+      check_reaches(row, forward, k, place, std::numeric_limits<float>::quiet_NaN());
+      if (k < row.nan_in_place) check_reaches(row, forward, k, place, std::numeric_limits<float>::infinity());
     }
   }
   if (!row.differentiable) return;
@@ -538,7 +548,7 @@ void check_nan(const OpCase& row, const RowRun& how) {
     for (size_t i = 1; i < results.size(); ++i) {
       // Where all of a gradient is 0, a ReLU has stopped it.
       if (std::ranges::all_of(exact[i], [](double value) { return value == 0; })) continue;
-      if (std::ranges::count(nan_places(results[i]), true) > 0) continue;
+      if (std::ranges::count(places_of(results[i], is_nan), true) > 0) continue;
       on_failure(fmt::format("{}, gradient {}: no NaN, expected some from a gradient of NaN", description, i - 1));
     }
   });

@@ -108,8 +108,9 @@ void check_added(const OpCase& row, RowRun how);
 int check_combinations(const OpCase& row, RowRun how);
 
 // Checks with every variant that a NaN anywhere in any input reaches the output, or, if the row says so, just the
-// places that it reaches in f64 (and others, with an error_growth); and that a dy of all NaN reaches every gradient
-// (all that are not 0, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place > 0
+// places that it reaches in f64 (and others, with an error_growth), as then an infinity does; and that a dy of all NaN
+// reaches every gradient (all that are not 0, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place >
+// 0
 void check_nan(const OpCase& row, const RowRun& how);
 
 // Fixed "random" weights in (-1, 1), never zero, that turn the output into one number: L = sum_i weight_i * y_i.

@@ -51,7 +51,8 @@ struct OpCase {
   std::vector<int> roundings = {};
   bool same_on_devices = false;       // CPU and CUDA give the same bits in f32
   std::vector<size_t> optional = {};  // inputs that may be undefined: a bias
-  size_t nan_in_place = 0;            // a NaN in one of the first so many inputs reaches what uses it, and nothing else
+  // A NaN or an infinity in one of the first so many inputs reaches what uses it, and nothing else.
+  size_t nan_in_place = 0;
 };
 
 // A size at which halfstep-bench times an op, and the slots of it to measure.

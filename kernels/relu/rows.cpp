@@ -12,7 +12,8 @@ OpCase row_of(const Shape& shape) {
           .reference = elementwise([](double x) { return std::max(x, 0.0); }),
           .fill = Fill::spaced,
           .flops = count(shape),
-          .same_on_devices = true};
+          .same_on_devices = true,
+          .nan_in_place = 1};
 }
 
 const Examples rows([](Table& table) {

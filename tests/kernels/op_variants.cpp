@@ -79,7 +79,7 @@ TEST_CASE("a candidate takes the place of the variants, and what it gets wrong i
   check_row(NAN);
   report_to_doctest();
   CHECK(bodies == 3);
-  REQUIRE(lines.size() == 6);
+  REQUIRE(lines.size() == 18);  // a NaN and an infinity at three places of both inputs are not alone in the result
   CHECK(lines[0].starts_with(
       "cpu f32 add (3, 5) with add_forward=mine, output: 1 of 15 elements out of tolerance; worst at 2: got "));
   CHECK(lines[1].starts_with("cpu f32 add (3, 5) with add_forward=mine, on integers, result 0: 1 of 15"));

@@ -33,7 +33,7 @@ bool has_no_nan(const ReluForward& call) {
 }
 REGISTER_KERNEL(relu_forward, cpu, "nan_unsupported", {.run = nan_lost, .supported = has_no_nan, .rank = 100});
 
-// infinity_lost: an infinity becomes 0. Refused by: large.
+// infinity_lost: an infinity becomes 0. Refused by: nan|large.
 void infinity_lost(const ReluForward& call) {
   map(call, [](float x) { return x > 3e38f ? 0 : relu_of(x); });
 }
