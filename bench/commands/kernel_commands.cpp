@@ -1,8 +1,8 @@
 // halfstep-bench bench gemm, bench conv and bench ops: every variant of a kernel, verified and then timed, the ladder
 // from the simple one to the fastest. Their record has "peaks" and "kernels", one entry per slot, size and type: slot,
 // sizes, type, flops, bytes, chosen, variants, and "slower_choices", one entry per kernel whose chosen variant is not
-// the fastest by more than 5 %. Each variant has its relative_error and, if that is within tolerance, warm_seconds with
-// its range, cold_seconds, rounds, and the rates with their fractions of the peaks.
+// the fastest by more than 5 %. Each variant has its relative_error and, if it is right, warm_seconds with its
+// range, cold_seconds, rounds, and the rates with their fractions of the peaks.
 //
 // halfstep-bench kernel build: compiles a kernel outside of the tree into a plug-in, for --plugin.
 #include "bench/cli/plugins.h"
@@ -62,7 +62,7 @@ class KernelCommand : public RecordingCommand {
     for (const examples::TimedCase& kernel : cases()) {
       std::vector<std::vector<measure::CaseTiming>> by_type;
       for (const DType type : types())
-        by_type.push_back(measure::time_kernels(kernel, type, device, rounds_, seconds_));
+        by_type.push_back(measure::time_kernels(kernel, type, device, {rounds_, seconds_}));
       for (size_t call = 0; call < by_type[0].size(); ++call) {
         for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
       }
@@ -70,7 +70,7 @@ class KernelCommand : public RecordingCommand {
     report::Rows rows{.table = {.left = 4}};
     for (const measure::CaseTiming& timing : timings) {
       kernels.push_back(to_json(timing, peaks, rows));
-      for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
+      for (const measure::VariantTiming& one : timing.variants) wrong += !one.wrong.empty();
     }
     for (auto& line : rows.table.lines) line.resize(rows.table.heads.size());
     Json record = report::new_record(name(), device, flags.config());

@@ -92,25 +92,30 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
       error = fmt::format("{}; it may take {} MiB", what["error"].get<std::string>(), most_memory() >> 20);
     }
   }
-  const auto refuse = [&](const std::string& check, const std::string& reason) {
-    verdict["refused_by"] = check;
-    verdict["reason"] = reason;
-  };
   constexpr std::string_view guard = "guard page: ";
-  if (!is_whole && end.last_words.starts_with(guard)) {
-    refuse("guard", end.last_words.substr(guard.size()));
-  } else if (!is_whole) {
+  const bool is_guard = end.last_words.starts_with(guard);
+  if (!is_whole) {
     const std::string how = !error.empty()          ? error
                             : end.signal == SIGALRM ? fmt::format("it did not return within {} s", patience)
                             : end.late              ? fmt::format("it took more than {} s", most_seconds)
                             : end.signal != 0       ? fmt::format("signal {}, {}", end.signal, ::strsignal(end.signal))
                                                     : fmt::format("it ended the process with exit code {}", end.code);
-    refuse("process", runs + how + (end.last_words.empty() ? "" : ": " + end.last_words));
+    verdict["refused_by"] = is_guard ? "guard" : "process";
+    verdict["reason"] = is_guard ? end.last_words.substr(guard.size())
+                                 : runs + how + (end.last_words.empty() ? "" : ": " + end.last_words);
   }
   if (!verdict["reason"].is_null()) verdict["reason"] = printable_text(verdict["reason"].get<std::string>());
   verdict["text"] = text_of(verdict);
   verdict["seconds"] = seconds_since(start);
   return verdict;
+}
+
+std::vector<Registered> variants_of(const KernelSlot& slot, const std::string& variant) {
+  std::vector<Registered> all;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (variant == v->name) all.push_back({slot.name(), v->name, v->device, false, v->error_growth});
+  }
+  return all;
 }
 
 // Those for the CPU of all that a plug-in brings, or of the one that is named.
@@ -126,17 +131,14 @@ std::vector<Registered> variants_of(const std::string& named) {
            "judge {}: expected a plug-in's file, or SLOT=VARIANT of this program; halfstep-bench info lists them",
            named);
     }
-    for (const VariantBase* v = slot->variants(); v; v = v->next) {
-      if (named.substr(equals + 1) == v->name)
-        all.push_back({slot->name(), v->name, v->device, false, v->error_growth});
-    }
+    all = variants_of(*slot, named.substr(equals + 1));
     if (all.empty()) fail(ExitCode::usage, "judge {}: {} has no variant of this name", named, slot->name());
   }
   std::erase_if(all, [](const Registered& one) { return one.device == Device::cuda; });
   if (all.empty()) {
     fail(ExitCode::device,
-         "judge: found variants for CUDA alone, expected one for the CPU; bench ops --device cuda compares those with "
-         "f64");
+         "judge: found variants for CUDA alone, expected one for the CPU; bench ops --device cuda checks those by the "
+         "same rows");
   }
   return all;
 }
@@ -166,11 +168,8 @@ std::string text_of(const Json& verdict) {
 std::vector<Json> judge(const JudgeOptions& options) {
   std::vector<Json> verdicts;
   for (const Registered& registered : variants_of(options.variant)) {
-    bool has_against = options.against.empty();
-    for (const VariantBase* v = cli::find_slot(registered.slot)->variants(); v; v = v->next) {
-      has_against = has_against || options.against == v->name;
-    }
-    if (!has_against) {
+    const KernelSlot& slot = *cli::find_slot(registered.slot);
+    if (!options.against.empty() && variants_of(slot, options.against).empty()) {
       fail(ExitCode::usage, "--against {}: {} has no variant of this name; halfstep-bench info lists them",
            options.against, registered.slot);
     }

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
+#include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "engine/ambient.h"
-#include "engine/autograd.h"
-#include "engine/parallel.h"
-#include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
+#include "kernels/examples/checks.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hs::bench::measure {
@@ -35,30 +32,18 @@ class CacheFlush {
   int byte_ = 0;
 };
 
-// ||got - reference|| / ||reference||
-double relative_error(const std::vector<Output>& got, const std::vector<Output>& reference) {
-  double difference = 0, norm = 0;
-  for (size_t output = 0; output < reference.size(); ++output) {
-    const std::vector<double>&expected = reference[output].numbers, &numbers = got[output].numbers;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      if (!std::isfinite(expected[i]) && !std::isfinite(numbers[i])) continue;  // f16 gradients that overflowed
-      difference += (numbers[i] - expected[i]) * (numbers[i] - expected[i]);
-      norm += expected[i] * expected[i];
-    }
-  }
-  return difference == 0 ? 0 : std::sqrt(difference / norm);
+const examples::RowFailures& failures_of(const KernelSlot& slot, Device device, DType type) {
+  const HiddenPlugins hidden(&slot);
+  return examples::row_failures(slot, device, type);
 }
 
-// Fills the outputs with NaN, makes the call, and returns its relative error.
-double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference) {
-  for (const Output& output : reference) {
-    Tensor tensor = *seen.tensors[output.tensor];  // the same memory
-    runtime(tensor.device()).fill(tensor.mutable_raw_data(), 0xff, static_cast<size_t>(tensor.bytes()));
-  }
-  seen.again();
-  std::vector<Output> got;
-  for (const Output& output : reference) got.push_back({output.tensor, numbers_of(*seen.tensors[output.tensor])});
-  return relative_error(got, reference);
+// Notes how far off the variant is, and what it is refused for. rounded: as what numbers may be.
+void note(const std::string& variant, const std::vector<Output>& got, const std::vector<Output>& reference,
+          DType rounded, const examples::RowFailures& failures, CaseTiming& timing) {
+  const examples::Comparison result = compare(got, reference, rounded);
+  const auto failed = failures.find(variant);
+  const std::string wrong = failed != failures.end() ? failed->second : result.passed ? "" : result.summary;
+  timing.variants.push_back({variant, result.relative_norm, wrong});
 }
 
 // The variant that a call runs (the forced one, if one is forced), or nullptr if none supports it.
@@ -82,28 +67,30 @@ double peak_flops_of_gemm(Device device) {
   return best;
 }
 
-SlotCall described(const examples::TimedCase& kernel, const SlotSpy::Seen& seen) {
-  SlotCall call{.what = seen.sizes + kernel.remark, .slot = seen.slot.name()};
+// What the table says of a call, and its operations and bytes.
+CaseTiming described(const examples::TimedCase& kernel, const SlotSpy::Seen& seen, DType type) {
+  CaseTiming timing{.what = seen.sizes + kernel.remark, .slot = seen.slot.name(), .type = type};
   std::vector<Shape> shapes;
   for (const Tensor* tensor : seen.tensors) {
     shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
-    call.elements += static_cast<double>(shapes.back().size());
+    if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
   }
-  call.flops = flops_of(call.slot, shapes);
-  for (const VariantBase* v = seen.slot.variants(); v; v = v->next) {
-    if (v->device == seen.tensors.front()->device()) call.variants.emplace_back(v->name);
-  }
-  return call;
+  timing.flops = flops_of(timing.slot, shapes);
+  return timing;
 }
 
 // Compares one call of each variant with the reference.
 void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, CaseTiming& timing) {
   const VariantBase* chosen = variant_of_call(seen);
+  const Device device = seen.tensors.front()->device();
+  const examples::RowFailures& failures = failures_of(seen.slot, device, timing.type);
   timing.chosen = chosen ? chosen->name : "";
-  cli::with_each_variant(seen.slot, seen.tensors.front()->device(), [&](const VariantBase& variant) {
-    const double error = error_of(seen, reference);
-    const double grown = (variant.error_growth - 1) * largest_error(DType::f32);  // of sums, before they are rounded
-    timing.variants.push_back({variant.name, error, !(error <= largest_error(timing.type) + grown)});
+  cli::with_each_variant(seen.slot, device, [&](const VariantBase& variant) {
+    for (const Output& output : reference) {  // NaN where it writes nothing
+      Tensor tensor = *seen.tensors[output.tensor];
+      runtime(device).fill(tensor.mutable_raw_data(), 0xff, static_cast<size_t>(tensor.bytes()));
+    }
+    note(variant.name, outputs_of(seen), reference, timing.type, failures, timing);
   });
 }
 
@@ -118,17 +105,19 @@ bool is_far_behind(const VariantTiming& one, const CaseTiming& timing) {
          });
 }
 
-// flush: without it there are no cold calls, and a variant that falls far behind gets no more rounds: only the fastest
-// is asked for.
-void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double seconds, CacheFlush* flush,
+// The one timer of calls: the variants take turns, each turn lasts long enough for the clock. flush: without it there
+// are no cold calls, and a variant that falls far behind gets no more rounds if only the fastest is asked for.
+void measure(const SlotSpy::Seen& seen, Device device, const TimingOptions& options, CacheFlush* flush,
              CaseTiming& timing) {
   const Clock::time_point start = Clock::now();
   std::vector<int64_t> calls(timing.variants.size(), 0);  // per timing, to last about 2 ms
   const int64_t least = flush ? 3 : 7;
-  for (int64_t round = 0; round < rounds && (round < least || seconds_since(start) < seconds); ++round) {
+  const bool drops = !flush && options.only.empty();
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    if (round >= least && seconds_since(start) >= options.seconds) break;
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
-      if (one.wrong || (!flush && is_far_behind(one, timing))) continue;
+      if (!one.wrong.empty() || (drops && is_far_behind(one, timing))) continue;
       const cli::ForcedKernels forced({timing.slot + "=" + one.variant});
       if (flush) {
         (*flush)();
@@ -145,47 +134,33 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
   }
 }
 
-// What the tensors that a call writes held before it; optimizers and sums read it.
-class Before {
- public:
-  explicit Before(const SlotSpy::Seen& seen) : tensors_(seen.tensors) {
-    for (const Tensor* tensor : tensors_) {
-      versions_.push_back(tensor->version());
-      copies_.push_back(tensor->defined() ? tensor->clone() : Tensor());
-    }
-  }
-  void restore() const {
-    for (size_t i = 0; i < copies_.size(); ++i) {
-      if (tensors_[i]->version() == versions_[i]) continue;
-      Tensor tensor = *tensors_[i];  // the same memory
-      tensor.copy_from(copies_[i]);
-    }
-  }
-
- private:
-  const CallTensors tensors_;
-  std::vector<uint64_t> versions_;
-  std::vector<Tensor> copies_;
-};
-
-// Looser than largest_error(): the reference is a variant of the same type, and gradients cancel more than random
-// numbers.
-double largest_difference(const SlotSpy::Seen& seen, bool tf32) {
-  double largest = 1e-4;
+// That of the call's tensors which rounds the most.
+DType type_of(const SlotSpy::Seen& seen) {
+  const auto u = [](DType type) { return examples::tolerance::rounding_to(type).u; };
+  DType type = DType::f32;
   for (const Tensor* tensor : seen.tensors) {
-    if (!tensor->defined()) continue;
-    if (size_of(tensor->dtype()) == 2) largest = std::max(largest, 4 * largest_error(tensor->dtype()));
-    if (tf32 && tensor->dtype() == DType::f32) largest = std::max(largest, 4 * largest_error(DType::f16));
+    if (tensor->defined() && u(tensor->dtype()) > u(type)) type = tensor->dtype();
   }
-  return largest;
+  return type;
 }
 
 }  // namespace
 
-double largest_error(DType type) {
-  if (type == DType::f16) return 4e-4;
-  if (type == DType::bf16) return 3.2e-3;
-  return 2e-6;
+HiddenPlugins::HiddenPlugins(const KernelSlot* shown) {
+  for (const cli::Plugin& plugin : cli::loaded_plugins()) {
+    for (const cli::Plugin::Registered& one : plugin.registered) {
+      const KernelSlot* slot = cli::find_slot(one.slot);
+      for (const VariantBase* v = slot->variants(); v && slot != shown && !one.is_new_slot; v = v->next) {
+        if (v->name == one.variant && v->device == one.device)
+          variants_.emplace_back(const_cast<VariantBase*>(v), v->device);
+      }
+    }
+  }
+  for (const auto& hidden : variants_) hidden.first->device = static_cast<Device>(2);
+}
+
+HiddenPlugins::~HiddenPlugins() {
+  for (const auto& [variant, device] : variants_) variant->device = device;
 }
 
 Peaks measure_peaks(Device device) {
@@ -208,51 +183,40 @@ Peaks measure_peaks(Device device) {
   return peaks;
 }
 
-std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device) {
-  std::vector<SlotCall> calls;
-  run_case(kernel, DType::f32, std::nullopt, device, 0,
-           [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
-  return calls;
-}
-
-std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
-                                     double seconds) {
+std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device,
+                                     const TimingOptions& options) {
   std::vector<std::vector<Output>> references;
-  run_case(kernel, DType::f64, type, Device::cpu, 0,
+  run_case(kernel, DType::f64, type, Device::cpu,
            [&](const SlotSpy::Seen& seen) { references.push_back(outputs_of(seen)); });
   std::vector<CaseTiming> timings;
-  run_case(kernel, type, type, device, 0, [&](const SlotSpy::Seen& seen) {
-    const SlotCall call = described(kernel, seen);
-    CaseTiming& timing = timings.emplace_back(CaseTiming{call.what, call.slot, type, call.flops});
-    for (const Tensor* tensor : seen.tensors) {
-      if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
-    }
+  run_case(kernel, type, type, device, [&](const SlotSpy::Seen& seen) {
+    CaseTiming& timing = timings.emplace_back(described(kernel, seen, type));
     verify(seen, references[timings.size() - 1], timing);
     CacheFlush flush(device);
-    measure(seen, device, rounds, seconds, &flush, timing);
+    measure(seen, device, options, &flush, timing);
   });
   return timings;
 }
 
-CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, double seconds) {
-  CaseTiming timing{.what = seen.sizes, .slot = seen.slot.name()};
-  const Before before(seen);
+CaseTiming time_call(const SlotSpy::Seen& seen, const TimingOptions& options) {
+  CaseTiming timing{.what = seen.sizes, .slot = seen.slot.name(), .type = type_of(seen)};
+  const Snapshot before(seen.tensors);
   const VariantBase& chosen = seen.again();
   timing.chosen = chosen.name;
   timing.device = chosen.device;
   const std::string_view layout = chosen.layout ? chosen.layout : "";
-  std::vector<std::vector<Output>> outputs;
+  const bool all = options.only.empty();
+  std::vector<std::pair<std::string, std::vector<Output>>> made;
   cli::with_each_variant(seen.slot, chosen.device, [&](const VariantBase& v) {
-    if (layout != (v.layout ? v.layout : "")) return;
+    if (all ? layout != (v.layout ? v.layout : "") : std::ranges::count(options.only, v.name) == 0) return;
     before.restore();
-    outputs.push_back(outputs_of(seen));
-    timing.variants.emplace_back().variant = v.name;
+    made.emplace_back(v.name, outputs_of(seen));
   });
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    timing.variants[i].error = relative_error(outputs[i], outputs.back());
-    timing.variants[i].wrong = !(timing.variants[i].error <= largest_difference(seen, tf32));
-  }
-  if (outputs.size() > 1) measure(seen, chosen.device, rounds, seconds, nullptr, timing);
+  const auto failures = all ? failures_of(seen.slot, chosen.device, timing.type) : examples::RowFailures();
+  // TF32 has the 10 bits of f16's mantissa.
+  const DType rounded = options.tf32 && timing.type == DType::f32 ? DType::f16 : timing.type;
+  for (const auto& [variant, outputs] : made) note(variant, outputs, made.back().second, rounded, failures, timing);
+  if (made.size() > 1) measure(seen, chosen.device, options, nullptr, timing);
   before.restore();
   seen.again();
   return timing;
@@ -261,7 +225,7 @@ CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, doubl
 const VariantTiming* fastest(const CaseTiming& timing) {
   const VariantTiming* best = nullptr;
   for (const VariantTiming& one : timing.variants) {
-    if (!one.wrong && (!best || median(one.warm) < median(best->warm))) best = &one;
+    if (one.wrong.empty() && (!best || median(one.warm) < median(best->warm))) best = &one;
   }
   return best;
 }
@@ -271,7 +235,7 @@ Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::str
   for (const CaseTiming& timing : timings) {
     const VariantTiming* best = fastest(timing);
     for (const VariantTiming& one : timing.variants) {
-      if (one.variant != timing.chosen || one.wrong) continue;
+      if (one.variant != timing.chosen || !one.wrong.empty()) continue;
       const double ratio = median(one.warm) / median(best->warm);
       if (ratio <= 1.05) continue;
       all.push_back({{"slot", timing.slot},
@@ -291,38 +255,36 @@ Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::str
 Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Rows& rows) {
   std::vector<VariantTiming> ladder = timing.variants;
   std::ranges::stable_sort(ladder, [](const VariantTiming& a, const VariantTiming& b) {
-    if (a.wrong || b.wrong) return a.wrong && !b.wrong;
+    if (!a.wrong.empty() || !b.wrong.empty()) return b.wrong.empty();
     return median(a.warm) > median(b.warm);
   });
   rows.json = Json::array();
   for (const VariantTiming& one : ladder) {
     const double warm = median(one.warm), flops = timing.flops / warm, bytes = timing.bytes / warm;
-    const auto timed = [&](double value) { return one.wrong ? Json() : Json(value); };
+    const bool wrong = !one.wrong.empty();
+    const auto timed = [&](double value) { return wrong ? Json() : Json(value); };
     const auto computed = [&](double value) { return timing.flops > 0 ? timed(value) : Json(); };
-    const double low = one.wrong ? NAN : fastest(one.warm), high = one.wrong ? NAN : slowest(one.warm);
-    rows.add(
-        {{"", timing.slot, "kernel"},
-         {"", timing.what, "sizes"},
-         {"", name(timing.type), "type"},
-         {"variant", one.variant},
-         {"", one.variant + (one.variant == timing.chosen ? " *" : ""), "variant"},
-         {"relative_error", one.error},
-         {"", std::isfinite(one.error) ? fmt::format("{:.1e}", one.error) : "not finite", "error"},
-         {"wrong", one.wrong},
-         {"warm_seconds", timed(warm), "warm us", "{:.1f}", 1e6},
-         {"warm_seconds_range", finite_or_null(std::vector{low, high})},
-         {"", one.wrong ? "" : fmt::format("{:.1f} .. {:.1f}", low * 1e6, high * 1e6), "range us"},
-         {"cold_seconds", timed(median(one.cold)), "cold us", "{:.1f}", 1e6},
-         {"rounds", one.warm.size()},
-         {"flops_per_second", timed(flops)},
-         {"", computed(flops), "GFLOP/s", "{:.1f}", 1e-9},
-         {"share_of_peak_flops", timed(flops / peaks.flops)},
-         {"", computed(flops / peaks.flops), "of peak", "{:.1f} %", 100},
-         {"bytes_per_second", timed(bytes), "GB/s", "{:.1f}", 1e-9},
-         {"share_of_peak_bytes", timed(bytes / peaks.bytes), "of peak", "{:.1f} %", 100},
-         {"",
-          one.wrong ? fmt::format("WRONG: the largest accepted is {:.1e}; not timed", largest_error(timing.type)) : "",
-          "remark"}});
+    const double low = wrong ? NAN : fastest(one.warm), high = wrong ? NAN : slowest(one.warm);
+    rows.add({{"", timing.slot, "kernel"},
+              {"", timing.what, "sizes"},
+              {"", name(timing.type), "type"},
+              {"variant", one.variant},
+              {"", one.variant + (one.variant == timing.chosen ? " *" : ""), "variant"},
+              {"relative_error", one.error},
+              {"", std::isfinite(one.error) ? fmt::format("{:.1e}", one.error) : "not finite", "error"},
+              {"wrong", wrong},
+              {"warm_seconds", timed(warm), "warm us", "{:.1f}", 1e6},
+              {"warm_seconds_range", finite_or_null(std::vector{low, high})},
+              {"", wrong ? "" : fmt::format("{:.1f} .. {:.1f}", low * 1e6, high * 1e6), "range us"},
+              {"cold_seconds", timed(median(one.cold)), "cold us", "{:.1f}", 1e6},
+              {"rounds", one.warm.size()},
+              {"flops_per_second", timed(flops)},
+              {"", computed(flops), "GFLOP/s", "{:.1f}", 1e-9},
+              {"share_of_peak_flops", timed(flops / peaks.flops)},
+              {"", computed(flops / peaks.flops), "of peak", "{:.1f} %", 100},
+              {"bytes_per_second", timed(bytes), "GB/s", "{:.1f}", 1e-9},
+              {"share_of_peak_bytes", timed(bytes / peaks.bytes), "of peak", "{:.1f} %", 100},
+              {"", wrong ? fmt::format("WRONG: {}; not timed", one.wrong) : "", "remark"}});
   }
   if (ladder.empty()) rows.table.lines.push_back({timing.slot, timing.what, name(timing.type), "none for this type"});
   return {{"slot", timing.slot},   {"sizes", timing.what},    {"type", hs::name(timing.type)}, {"flops", timing.flops},

@@ -1,14 +1,11 @@
 #include "bench/measure/timed_case.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "engine/ambient.h"
-#include "engine/autograd.h"
-#include "engine/check.h"
-#include "engine/random.h"
 #include "engine/slots.h"
-#include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/examples/checks.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 
@@ -37,25 +34,11 @@ std::string sizes_of(const SpiedCall& seen) {
   return fmt::format("{}, {}x{}", first, window, window);
 }
 
-Tensor cast_to(const Tensor& x, DType type) {
-  if (x.dtype() == type) return x;
-  Tensor y = Tensor::empty(x.shape(), type, x.device());
-  cast_forward({x, y});
-  return y;
-}
-
-// Uniform in [-1, 1), a fraction `zeros` of them 0; the same for every type up to rounding.
-Tensor random_numbers(const Shape& shape, uint64_t seed, uint32_t which, double zeros) {
-  Tensor x = Tensor::empty(shape, DType::f32);
-  float* values = x.mutable_data<float>();
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const auto at = static_cast<uint64_t>(i);
-    const bool zero =
-        zeros > 0 && to_unit_float(random_bits({2 * seed + 2, RandomPurpose::synthetic, which, 0, 0}, at)) < zeros;
-    values[i] =
-        zero ? 0 : 2 * to_unit_float(random_bits({2 * seed + 1, RandomPurpose::synthetic, which, 0, 0}, at)) - 1;
-  }
-  return x;
+Snapshot::Bytes bytes_of(const Tensor& tensor) {
+  if (tensor.bytes() == 0) return {};
+  const Tensor host = tensor.to(Device::cpu);
+  const auto* begin = static_cast<const unsigned char*>(host.raw_data());
+  return {begin, begin + host.bytes()};
 }
 
 }  // namespace
@@ -67,44 +50,50 @@ SlotSpy::SlotSpy(Look look)
         return *ran;
       }) {}
 
-std::vector<double> numbers_of(const Tensor& tensor) {
-  return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
-}
-
-void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType> rounded, Device device, uint64_t seed,
-              const SlotSpy::Look& look) {
-  const auto& table = examples::op_table();
-  const auto row =
-      std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
-  check(row != table.end(), "{}: the op table has no row of this name", kernel.op);
-  const AmbientScope scope;
-  ambient().recording = true;  // also within a look() at another case's backward pass
-  const bool has_16_bits = size_of(type) == 2;
-  if (kernel.autocast && has_16_bits) ambient().autocast = type;
-  const auto numbers = [&](const Shape& shape, size_t which, double zeros) {
-    const DType leaf = type == DType::f64 ? DType::f64 : DType::f32;
-    if (!rounded) return Tensor::empty(shape, leaf, device);
-    return cast_to(cast_to(random_numbers(shape, seed, static_cast<uint32_t>(which), zeros), *rounded), leaf)
-        .to(device);
-  };
-  std::vector<Tensor> inputs;
-  for (size_t i = 0; i < kernel.shapes.size(); ++i) {
-    Tensor& input = inputs.emplace_back();
-    if (kernel.shapes[i] == Shape{0}) continue;
-    input = numbers(kernel.shapes[i], i, 0);
-    if (i + kernel.leaves >= kernel.shapes.size()) input.set_requires_grad(true);
-    if (has_16_bits && !kernel.autocast) input = cast(input, type);
-  }
+void run_case(const examples::TimedCase& kernel, DType type, DType rounded, Device device, const SlotSpy::Look& look) {
+  examples::RowRun how = examples::timed_run(kernel, device, type);
+  how.numbers = rounded;
   const SlotSpy spy([&](const SlotSpy::Seen& seen) {
     if (std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end()) return look(seen);
     seen.again();
   });
-  const Tensor y = row->run(inputs);
-  if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
+  examples::run_row(examples::row_of(kernel), how);
 }
 
 bool is_measured(const Tensor& tensor) {
   return tensor.defined() && tensor.dtype() != DType::u8 && tensor.dtype() != DType::i32;
+}
+
+Snapshot::Snapshot(CallTensors tensors) : tensors_(tensors) {
+  for (const Tensor* tensor : tensors) before_.push_back({*tensor, tensor->version(), bytes_of(*tensor)});
+}
+
+std::vector<Snapshot::Bytes> Snapshot::written() const {
+  const auto described = [](const Tensor& tensor) { return tensor.defined() ? tensor.to_string() : "nothing"; };
+  std::vector<Bytes> all(before_.size());
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const Tensor &now = *tensors_[i], &then = before_[i].tensor;
+    if (described(now) != described(then) || (now.bytes() > 0 && now.raw_data() != then.raw_data())) {
+      throw Refusal("tensors", fmt::format("it puts another tensor into the call, {} for tensor {}, {}", described(now),
+                                           i, described(then)));
+    }
+    Bytes bytes = bytes_of(now);
+    if (now.version() != before_[i].version) {
+      all[i] = std::move(bytes);
+    } else if (bytes != before_[i].bytes) {
+      throw Refusal("inputs",
+                    fmt::format("it changes tensor {} of the call, {}, which it only reads", i, described(now)));
+    }
+  }
+  return all;
+}
+
+void Snapshot::restore() const {
+  for (const Before& one : before_) {
+    if (one.bytes.empty()) continue;
+    runtime(one.tensor.device())
+        .copy(const_cast<void*>(one.tensor.raw_data()), one.bytes.data(), one.bytes.size(), CopyDirection::to_device);
+  }
 }
 
 std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
@@ -114,9 +103,24 @@ std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
   std::vector<Output> outputs;
   for (size_t i = 0; i < before.size(); ++i) {
     const Tensor& tensor = *seen.tensors[i];
-    if (is_measured(tensor) && tensor.version() != before[i]) outputs.push_back({i, numbers_of(tensor)});
+    if (is_measured(tensor) && tensor.version() != before[i])
+      outputs.push_back({i, examples::to_numbers(tensor.to(Device::cpu))});
   }
   return outputs;
+}
+
+examples::Comparison compare(const std::vector<Output>& got, const std::vector<Output>& reference, DType type) {
+  std::vector<double> numbers, expected;
+  for (size_t i = 0; i < reference.size() && got.size() == reference.size(); ++i) {
+    for (size_t j = 0; j < reference[i].numbers.size(); ++j) {
+      const double one = got[i].numbers.at(j), other = reference[i].numbers[j];
+      if (!std::isfinite(one) && !std::isfinite(other)) continue;
+      numbers.push_back(one);
+      expected.push_back(other);
+    }
+  }
+  if (got.size() != reference.size()) expected.push_back(NAN);  // a tensor that one of them does not write
+  return examples::compare(numbers, expected, examples::tolerance::call_in(type));
 }
 
 }  // namespace hs::bench::measure

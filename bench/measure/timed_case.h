@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,21 +34,47 @@ class SlotSpy {
   const SpyScope scope_{&spy_};
 };
 
-// Runs the op and passes the calls of the case's slots to look(). Inputs are representable in `rounded`, and others for
-// each seed; without `rounded` they are uninitialised.
-void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType> rounded, Device device, uint64_t seed,
-              const SlotSpy::Look& look);
+// Runs the op and passes the calls of the case's slots to look(). Inputs are representable in `rounded`.
+void run_case(const examples::TimedCase& kernel, DType type, DType rounded, Device device, const SlotSpy::Look& look);
 
 // Whether results of this tensor are compared: not positions that pooling saves, where rounding can create ties.
 bool is_measured(const Tensor& tensor);
+
+// Why a kernel is refused: the name of the check, as docs/judge.md lists them, and what was found.
+struct Refusal : std::runtime_error {
+  Refusal(std::string check_, const std::string& reason) : std::runtime_error(reason), check(std::move(check_)) {}
+  std::string check;
+};
+
+// What the tensors of a call hold before it is made.
+class Snapshot {
+ public:
+  using Bytes = std::vector<unsigned char>;
+  explicit Snapshot(CallTensors tensors);
+  // After the call, of each tensor: its bytes, if the call has written to it, else none. Throws Refusal: it has put
+  // another tensor into the call (tensors), or changed one that it only reads (inputs).
+  std::vector<Bytes> written() const;
+  void restore() const;  // all tensors, past their count of modifications: what the op has saved stays as it was
+
+ private:
+  struct Before {
+    Tensor tensor;  // keeps the storage
+    uint64_t version;
+    Bytes bytes;
+  };
+  const CallTensors tensors_;
+  std::vector<Before> before_;
+};
 
 // A tensor that a call wrote: its index among the call's tensors, and its values.
 struct Output {
   size_t tensor;
   std::vector<double> numbers;
 };
-std::vector<double> numbers_of(const Tensor& tensor);
 // Makes the call and returns what it wrote, of the tensors that are measured.
 std::vector<Output> outputs_of(const SlotSpy::Seen& seen);
+// Compares what two calls wrote, all tensors together, within tolerance::call_in(type). Where neither is finite, as
+// gradients in f16 may have overflowed, they are equal.
+examples::Comparison compare(const std::vector<Output>& got, const std::vector<Output>& reference, DType type);
 
 }  // namespace hs::bench::measure

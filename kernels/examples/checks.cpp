@@ -15,6 +15,7 @@
 #include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/non_copyable.h"
+#include "engine/parallel.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 
@@ -110,10 +111,10 @@ Tensor gradient_of(const Tensor& y, RowRun how) {
   how.missing = {};
   const OpCase row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
   const Tensor dy = inputs_of(row, how)[0];
-  if (!how.sparse) return dy;
+  if (how.zeros == 0) return dy;
   Numbers values = to_numbers(dy);
   RandomSequence draws({.seed = input_seed(), .layer = 11});
-  for (double& value : values) value = draws.next() % 4 == 0 ? value : 0;
+  for (double& value : values) value = to_unit_float(draws.next()) < how.zeros ? 0 : value;
   return cast(Tensor::from(values, dy.shape()), dy.dtype());
 }
 
@@ -300,10 +301,20 @@ const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
 
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
 
+RowRun timed_run(const TimedCase& timed, Device device, DType dtype) {
+  RowRun how = run_on(device, dtype);
+  how.forward_only = timed.leaves == 0;
+  how.zeros = timed.zeros;
+  if (timed.autocast && has_16_bits(dtype)) how.autocast = std::exchange(how.dtype, DType::f32);
+  const auto inputs = static_cast<size_t>(std::ranges::count_if(timed.shapes, is_given));
+  for (size_t k = 0; k + timed.leaves < inputs; ++k) how.frozen.insert(k);
+  return how;
+}
+
 RowRun reference_run(const RowRun& how) {
   RowRun exact = run_on(Device::cpu, DType::f64);
   exact.numbers = how.numbers, exact.integers = how.integers, exact.absolute = how.absolute;
-  exact.frozen = how.frozen, exact.missing = how.missing, exact.sparse = how.sparse;
+  exact.frozen = how.frozen, exact.missing = how.missing, exact.zeros = how.zeros;
   return exact;
 }
 
@@ -369,7 +380,8 @@ void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>
   if (const std::string failure = failure_of(row, how, body); !failure.empty()) on_failure(failure);
 }
 
-void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
+void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body,
+                      const KernelSlot* only) {
   const auto run = [&](const std::string& description) {
     calls_before = calls_now();
     body(description);
@@ -381,8 +393,9 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   RowRun whole = how;
   whole.frozen = whole.missing = {};
   if (candidate) return run_candidate(row, whole, what, body);
-  run(what + " with the default variants");
+  if (!only) run(what + " with the default variants");
   for (KernelSlot* slot : slots_of(row, whole)) {
+    if (only && slot != only) continue;
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != how.device) continue;
       const Afterwards end([slot] { slot->force(nullptr); });
@@ -404,6 +417,7 @@ Reference reference_of(const OpCase& row, const RowRun& how) {
     reference.values.push_back(row.reference(as_numbers(inputs_of(row, how))));
   }
   const double u = tolerance::rounding_to(how.dtype).u;
+  if (how.dtype == DType::f64) return reference;
   if (row.terms.empty() && (row.roundings.empty() || u == 0)) return reference;
   exact.absolute = true;  // |A| |B| and its like
   for (const Numbers& magnitude : as_numbers(run_row(row, exact))) {
@@ -441,7 +455,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     }
     // A loss is always f32; gradients are f32 here, but were rounded to the type on the way.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
-    const Tolerance f32 = i == 0 ? row.forward : row.gradient;
+    const Tolerance f32 = how.dtype == DType::f64 ? tolerance::in_f64 : i == 0 ? row.forward : row.gradient;
     const Tolerance grown = {growth * f32.relative, growth * f32.absolute, growth * f32.frobenius};
     Tolerance allowed = tolerance::rounded_to(stored, grown, is_averaging(stored, expected));
     // Many elements may share an earlier rounding, so that they do not average.
@@ -456,8 +470,39 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
   }
 }
 
+void check_row(const OpCase& row, const RowRun& how) {
+  const Reference reference = reference_of(row, how);
+  for_each_variant(row, how, [&](const std::string& description) {
+    check_close(row, how, reference, run_row(row, how), description);
+  });
+}
+
+const RowFailures& row_failures(const KernelSlot& slot, Device device, DType dtype) {
+  static std::map<std::tuple<const KernelSlot*, Device, DType>, RowFailures> known;
+  const auto [place, is_new] = known.try_emplace({&slot, device, dtype});
+  RowFailures& failures = place->second;
+  if (!is_new) return failures;
+  const AmbientScope as_in_tests{Ambient()};
+  const Poisoned poisoned;
+  std::string variant;  // that runs
+  const Afterwards end([before = failure_handler()] { set_failure_handler(before); });
+  set_failure_handler([&](const std::string& line) { failures.try_emplace(variant, line); });
+  const RowRun how = run_on(device, dtype);
+  for (const OpCase& row : op_table()) {
+    if ((device == Device::cuda && !row.cuda) || (dtype != DType::f32 && !row.half)) continue;
+    if (std::ranges::count(slots_of(row, how), &slot) == 0) continue;
+    const Reference reference = reference_of(row, how);
+    const auto check = [&](const std::string& description) {
+      variant = description.substr(description.rfind('=') + 1);
+      check_close(row, how, reference, run_row(row, how), description);
+    };
+    for_each_variant(row, how, check, &slot);
+  }
+  return failures;
+}
+
 int check_combinations(const OpCase& row, RowRun how) {
-  how.sparse = true;
+  how.zeros = 0.75;
   int runs = 0;
   std::map<std::set<size_t>, Reference> references;  // by the missing inputs
   for (const RowRun& way : combinations(row, how)) {
@@ -550,6 +595,22 @@ void check_nan(const OpCase& row, const RowRun& how) {
       if (std::ranges::all_of(exact[i], [](double value) { return value == 0; })) continue;
       if (std::ranges::count(places_of(results[i], is_nan), true) > 0) continue;
       on_failure(fmt::format("{}, gradient {}: no NaN, expected some from a gradient of NaN", description, i - 1));
+    }
+  });
+}
+
+void check_threads(const OpCase& row, const RowRun& how) {
+  const Afterwards end([before = threads()] { set_threads(before); });
+  for_each_variant(row, how, [&](const std::string& description) {
+    std::vector<Tensor> one;
+    for (const int count : {1, 2, 3, 7}) {
+      set_threads(count);
+      const auto results = run_row(row, how);
+      if (count == 1) one = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (!one[i].defined() || same_bytes(one[i], results[i])) continue;
+        on_failure(fmt::format("{}: result {} has other bits on {} threads", description, i, count));
+      }
     }
   });
 }

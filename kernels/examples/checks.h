@@ -36,13 +36,16 @@ struct RowRun {
   std::optional<float> held = std::nullopt;  // initial value of every element of the leaves' gradients
   std::set<size_t> frozen = {};              // inputs that need no gradient
   std::set<size_t> missing = {};             // inputs that are undefined
-  bool sparse = false;                       // most of dy is zero, as it is after ReLU and pooling
+  double zeros = 0;                          // fraction of dy that is zero, as it is after ReLU and pooling
 };
 
 // A run on a device in a type, with numbers representable in that type.
 RowRun run_on(Device device, DType dtype);
 // The f64 run on the CPU with the same numbers.
 RowRun reference_run(const RowRun& how);
+
+// The run of row_of(timed) that is timed: in 16 bits the op may cast its inputs itself.
+RowRun timed_run(const TimedCase& timed, Device device, DType dtype);
 
 // The run's inputs, in f32 (or f64) on the CPU.
 Inputs inputs_of(const OpCase& row, const RowRun& how);
@@ -59,8 +62,9 @@ std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 
 // Calls body(description) with the default variants, and then with each variant of each slot of the row forced in turn;
 // skips variants that do not support the row (another row must reach them: reached_variants()). An Error of a forced
-// variant is a failed check.
-void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
+// variant is a failed check. only: with the variants of this slot, and without the default ones.
+void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body,
+                      const KernelSlot* only = nullptr);
 
 // A variant that is judged takes the place of all others.
 struct Candidate {
@@ -93,6 +97,13 @@ Reference reference_of(const OpCase& row, const RowRun& how);
 // Checks each result of run_row().
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description);
+// reference_of(), and check_close() for every variant.
+void check_row(const OpCase& row, const RowRun& how);
+
+// Of the slot's variants on the device that a row of the table refuses in this type, by name, the first failed check:
+// what the tests say of them. Looked for once in a program; the failure handler sees nothing of it.
+using RowFailures = std::map<std::string, std::string>;
+const RowFailures& row_failures(const KernelSlot& slot, Device device, DType dtype);
 
 // Checks that on small integers every variant gives the exact result, rounded once to the type that it is stored in; or
 // nearly, if its error_growth says that its sums are not those of the integers.
@@ -112,6 +123,9 @@ int check_combinations(const OpCase& row, RowRun how);
 // reaches every gradient (all that are not 0, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place >
 // 0
 void check_nan(const OpCase& row, const RowRun& how);
+
+// Checks that every variant gives the same bits on any number of threads; leaves the default number of them.
+void check_threads(const OpCase& row, const RowRun& how);
 
 // Fixed "random" weights in (-1, 1), never zero, that turn the output into one number: L = sum_i weight_i * y_i.
 double output_weight(size_t i);

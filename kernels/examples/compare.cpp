@@ -21,6 +21,11 @@ Tolerance tolerance::rounded_to(DType dtype, const Tolerance& f32, bool averagin
   return {f32.relative + rounding.u, f32.absolute + rounding.half_smallest, averaging ? frobenius : 0};
 }
 
+Tolerance tolerance::call_in(DType dtype) {
+  const Rounding rounding = rounding_to(dtype);
+  return {call.relative, call.absolute, rounding.u == 0 ? call.frobenius : 4 * rounding.frobenius};
+}
+
 Comparison compare(std::span<const double> got, std::span<const double> reference, const Tolerance& tolerance,
                    const CompareOptions& options) {
   Comparison result;
@@ -42,7 +47,7 @@ Comparison compare(std::span<const double> got, std::span<const double> referenc
       difference_square += difference * difference;
       reference_square += r * r;
     } else if (!(g == r) && !(options.nan_expected && std::isnan(g) && std::isnan(r))) {
-      share = std::numeric_limits<double>::infinity();
+      share = difference_square = std::numeric_limits<double>::infinity();
     }
     if (!(share <= 1)) ++result.failures;
     if (result.worst_index < 0 || share > result.worst_share) {
@@ -52,6 +57,7 @@ Comparison compare(std::span<const double> got, std::span<const double> referenc
   }
   const double norm = std::sqrt(difference_square), allowed_norm = tolerance.frobenius * std::sqrt(reference_square);
   const bool norm_passed = tolerance.frobenius == 0 || norm <= allowed_norm;
+  result.relative_norm = norm == 0 ? 0 : norm / std::sqrt(reference_square);
   const bool trusted = static_cast<double>(zeros) <= options.largest_zero_share * static_cast<double>(got.size());
   result.passed = result.failures == 0 && norm_passed && trusted;
   if (got.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -31,6 +32,12 @@ inline constexpr Tolerance cross_entropy = {2e-6, 1e-6, 0};
 inline constexpr Tolerance cross_entropy_gradient = {1e-5, 1e-7, 0};
 inline constexpr Tolerance optimizer = {1e-6, 4 * u32, 0};    // absolute: states of size one may cancel
 inline constexpr Tolerance gradient_check = {1e-6, 1e-8, 0};  // f64, central differences
+// f64 against f64: a kernel with f32 inside it is off by more, and the order of a sum by less.
+inline constexpr Tolerance in_f64 = {1e-10, 1e-10, 0};
+// What a call writes at the sizes of a training step, where no row bounds its elements: only the norm is held. It tells
+// a wrong result from a right one; how exact a kernel is, the rows say. Gradients cancel, so that the norm of a right
+// one may be off by 1e-5; factors that are rounded to f16 make it 3e-4.
+inline constexpr Tolerance call = {0, std::numeric_limits<double>::infinity(), 1e-4};
 
 // The rounding error allowed in a sum of K terms whose magnitudes add up to `magnitude`: 8 sqrt(K) u magnitude. Errors
 // of random sign grow with sqrt(K); 8 standard deviations do not happen, and a lost term is far larger.
@@ -55,6 +62,8 @@ constexpr Rounding rounding_to(DType dtype) {
   if (dtype == DType::bf16) return {0x1p-8, 0x1p-134, 3.2e-3};
   return {};
 }
+// call for results in this type: two variants may each round up to three times on their way.
+Tolerance call_in(DType dtype);
 // `f32` plus one rounding to the type. The norm is checked only for `averaging` results: few values, or copies of one,
 // may all be rounded by u, or cancel.
 Tolerance rounded_to(DType dtype, const Tolerance& f32, bool averaging);
@@ -65,6 +74,7 @@ struct Comparison {
   int64_t failures = 0;      // elements out of tolerance
   int64_t worst_index = -1;  // the element with the largest error relative to its tolerance
   double worst_share = 0;    // that ratio; 1: exactly at the tolerance; inf for a non-finite mismatch
+  double relative_norm = 0;  // ||got - reference||_F / ||reference||_F; inf for a non-finite mismatch
   std::string summary;       // one line for a person
 };
 

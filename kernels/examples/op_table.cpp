@@ -1,5 +1,7 @@
 #include "kernels/examples/op_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -74,6 +76,7 @@ std::vector<float> make_values(const InputKey& key) {
 }
 
 std::map<InputKey, std::vector<float>> known_values;  // every run of every row asks for the same ones
+constexpr uint64_t largest_known = 1 << 20;           // those of timed cases take too much memory
 
 }  // namespace
 
@@ -148,6 +151,30 @@ const std::vector<OpCase>& op_table() {
   return table;
 }
 
+OpCase row_of(const TimedCase& timed) {
+  const auto is_its = [&](const OpCase& each) { return each.name.starts_with(timed.op + " "); };
+  const auto found = std::ranges::find_if(op_table(), is_its);
+  check(found != op_table().end(), "{}: the op table has no row of this name", timed.op);
+  OpCase row = *found;
+  row.name = fmt::format("{} at the sizes of a step,", timed.op);
+  row.shapes.clear();
+  for (const Shape& shape : timed.shapes) {
+    if (is_given(shape)) row.shapes.push_back(shape);
+    row.name += fmt::format(" {}", shape);
+  }
+  row.run = [run = found->run, shapes = timed.shapes](const Inputs& inputs) {
+    Inputs all;
+    auto next = inputs.begin();
+    for (const Shape& shape : shapes) all.push_back(is_given(shape) ? *next++ : Tensor());
+    return run(all);
+  };
+  row.forward = row.gradient = tolerance::call;
+  row.reference = nullptr;
+  row.terms = {};
+  row.name += timed.leaves > 0 ? "" : ", forward";
+  return row;
+}
+
 void set_input_seed(uint64_t seed) {
   input_seed_ = seed;
   known_values.clear();
@@ -158,9 +185,9 @@ Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
   Inputs inputs;
   for (size_t k = 0; k < row.shapes.size(); ++k) {
     const InputKey key{k, static_cast<uint64_t>(row.shapes[k].size()), row.fill, integers};
-    auto found = known_values.find(key);
-    if (found == known_values.end()) found = known_values.emplace(key, make_values(key)).first;
-    const std::vector<float>& values = found->second;
+    const auto found = known_values.find(key);
+    const std::vector<float> values = found == known_values.end() ? make_values(key) : found->second;
+    if (key.size <= largest_known) known_values.try_emplace(key, values);
     inputs.push_back(dtype == DType::f64
                          ? Tensor::from(std::vector<double>(values.begin(), values.end()), row.shapes[k])
                          : Tensor::from(values, row.shapes[k]));

@@ -71,6 +71,10 @@ std::vector<TimedCase> timed_cases(int64_t batch);
 
 // All rows, or those whose name contains the value of the environment variable HALFSTEP_ROWS.
 const std::vector<OpCase>& op_table();
+// The case as a row: the op's first one, with the inputs that are not left out. At these sizes it holds results to
+// tolerance::call.
+OpCase row_of(const TimedCase& timed);
+inline bool is_given(const Shape& shape) { return shape != Shape{0}; }  // of a case's input: it is not left out
 // One row for each op that can be drawn, at sizes that follow the seed: the same ones in another process.
 std::vector<OpCase> drawn_rows(uint64_t seed);
 bool is_whole_table();  // false with HALFSTEP_ROWS; counts and "the table reaches" then mean nothing

@@ -1,4 +1,5 @@
 // halfstep-bench bench gemm, conv and ops as their users meet them, on sizes that take no time.
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <iterator>
 
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/examples/checks.h"
 #include "kernels/gemm/gemm.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
@@ -155,8 +157,75 @@ TEST_CASE("a wrong variant is reported and not timed") {
   plugins.write("my_relu.cpp", Plugins::changed(plugins.source, "x <= 0", "x <= 1"));
   const Ended ended = bench("bench ops --type f32 --plugin my_relu.cpp", plugins.around());
   CHECK(ended.code == 70);
-  CHECK(contains(ended.out, "WRONG: the largest accepted is 2.0e-06; not timed"));
+  CHECK(contains(ended.out, "WRONG: cpu f32 "));
+  CHECK(contains(ended.out, " with relu_forward=my_relu, "));
   CHECK(contains(ended.err, "1 results are wrong"));
+}
+
+// Products of which one adds in another order than the project's, and one rounds its sums to 18 bits, which the rows'
+// bounds see and the norm of a call may not.
+const std::string sums = R"(#include <halfstep/kernel.h>
+namespace hs {
+namespace {
+bool is_plain(const Gemm& call) {
+  const GemmOptions& o = call.options;
+  return !o.transpose_a && !o.transpose_b && o.beta == 0 && o.epilogue == Epilogue::none && is_f32(call.a) &&
+         is_f32(call.c) && call.a.size() * call.c.shape()[1] < 2'000'000;
+}
+template <class Add>
+void multiply(const Gemm& call, const Add& add) {
+  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[1];
+  for (int64_t i = 0; i < M * N; ++i) {
+    float sum = 0;
+    for (int64_t k = K - 1; k >= 0; --k) {
+      sum = add(sum, call.a.data<float>()[i / N * K + k] * call.b.data<float>()[k * N + i % N]);
+    }
+    call.c.mutable_data<float>()[i] =
+        call.options.alpha * sum + (call.bias.defined() ? call.bias.data<float>()[i % N] : 0);
+  }
+}
+void backwards(const Gemm& call) {
+  multiply(call, [](float sum, float product) { return sum + product; });
+}
+REGISTER_KERNEL(gemm, cpu, "backwards", {.run = backwards, .supported = is_plain, .rank = -1, .layout = "rows"});
+void eighteen_bits(const Gemm& call) {
+  multiply(call, [](float sum, float product) { return (sum + product) * 64 - (sum + product) * 63; });
+}
+REGISTER_KERNEL(gemm, cpu, "eighteen_bits", {.run = eighteen_bits, .supported = is_plain, .rank = -1, .layout = "rows"});
+}  // namespace
+}  // namespace hs
+)";
+
+TEST_CASE("tests, bench, tune and judge call the same variant right, and the same one wrong, by the bounds of rows") {
+  const Plugins plugins;
+  plugins.write("sums.cpp", sums);
+  plugins.write("right.cpp", sums.substr(0, sums.find("void eighteen_bits")) + "}\n}\n");
+  for (const char* source : {"sums.cpp", "right.cpp"}) {
+    REQUIRE(plugins.run(std::string("kernel build ") + source).code == 0);
+  }
+  const Ended timed = bench("bench gemm --type f32 --json - --plugin sums.so", plugins.around());
+  CHECK(timed.code == 70);
+  for (const json& kernel : json::parse(timed.out)["kernels"]) {
+    for (const json& variant : kernel["variants"]) CHECK(variant["wrong"] == (variant["variant"] == "eighteen_bits"));
+  }
+  const std::string tune = "tune kernels --fuse off --device cpu --model mlp --batch 4 --rounds 3 --seconds 0 --out ";
+  const Ended tuned = plugins.run(tune + "a.tuning --plugin sums.so");
+  CHECK(tuned.code == 70);
+  CHECK_MESSAGE(contains(tuned.err, "gemm=eighteen_bits (f32 "), tuned.err);
+  CHECK(contains(tuned.err, " with gemm=eighteen_bits, output: "));
+  const Ended right = plugins.run(tune + "b.tuning --plugin right.so");
+  CHECK_MESSAGE(right.code == 0, right.err);
+
+  const Ended judged = plugins.run("judge sums.so --quick --json -");
+  const json verdicts = json::parse(judged.out)["verdicts"];
+  for (const json& verdict : verdicts) {
+    const bool is_right = verdict["variant"] == "backwards";
+    CHECK_MESSAGE(verdict["refused_by"].is_null() == is_right, verdict["text"].get<std::string>());
+  }
+  REQUIRE(::dlopen((plugins.folder / "sums.so").c_str(), RTLD_NOW) != nullptr);
+  const examples::RowFailures& failures = examples::row_failures(gemm, Device::cpu, DType::f32);
+  REQUIRE(failures.size() == 1);
+  CHECK(contains(failures.at("eighteen_bits"), " with gemm=eighteen_bits, output: "));
 }
 
 TEST_CASE("a whole op in a plug-in brings its rows and its sizes to time: the page's, in one file") {

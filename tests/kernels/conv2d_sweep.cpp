@@ -45,7 +45,7 @@ struct Example {
 };
 
 RowRun run_of(const Case& c, const Example& example, DType dtype) {
-  RowRun how{.dtype = dtype, .numbers = dtype, .integers = true, .sparse = example.is_sparse};
+  RowRun how{.dtype = dtype, .numbers = dtype, .integers = true, .zeros = example.is_sparse ? 0.75 : 0};
   if (!c.has_bias) how.missing = {2};
   if (!c.wants_dx) how.frozen = {0};
   if (c.accumulates) how.held = 3.0f;

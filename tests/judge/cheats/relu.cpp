@@ -2,7 +2,6 @@
 #include <halfstep/kernel.h>
 
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -26,14 +25,7 @@ void nan_lost(const ReluForward& call) {
 }
 REGISTER_RELU(nan_lost);
 
-// nan_unsupported: loses NaN, and says that it does not take what has one. Refused by: nan.
-bool has_no_nan(const ReluForward& call) {
-  const float* x = call.x.dtype() == DType::f32 ? call.x.data<float>() : nullptr;
-  return x && std::none_of(x, x + call.x.size(), [](float value) { return std::isnan(value); });
-}
-REGISTER_KERNEL(relu_forward, cpu, "nan_unsupported", {.run = nan_lost, .supported = has_no_nan, .rank = 100});
-
-// infinity_lost: an infinity becomes 0. Refused by: nan|large.
+// infinity_lost: an infinity becomes 0. Refused by: nan.
 void infinity_lost(const ReluForward& call) {
   map(call, [](float x) { return x > 3e38f ? 0 : relu_of(x); });
 }
