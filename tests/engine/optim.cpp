@@ -2,7 +2,6 @@
 // others that the files of tests/models/golden.cpp lack.
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <vector>
 

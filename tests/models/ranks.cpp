@@ -2,7 +2,6 @@
 #include <chrono>
 #include <set>
 #include <thread>
-#include <utility>
 
 #include "data/io/memory_source.h"
 #include "data/loader/loader.h"

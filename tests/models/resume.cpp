@@ -2,7 +2,6 @@
 // proof that each saved field is needed.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 
 #include "engine/parallel.h"
