@@ -96,7 +96,7 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
   const bool is_guard = end.last_words.starts_with(guard);
   if (!is_whole) {
     const std::string how = !error.empty()          ? error
-                            : end.signal == SIGALRM ? fmt::format("it did not return within {} s", patience)
+                            : end.signal == SIGALRM ? "it did not return in time"
                             : end.late              ? fmt::format("it took more than {} s", most_seconds)
                             : end.signal != 0       ? fmt::format("signal {}, {}", end.signal, ::strsignal(end.signal))
                                                     : fmt::format("it ended the process with exit code {}", end.code);
