@@ -25,7 +25,7 @@ namespace {
 
 // By Group.
 constexpr const char* group_names[] = {"Flags", "Model", "Data", "Training", "Speed", "Memory", "Processes", "Output"};
-constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
+constexpr size_t max_in_help = 30;  // flags; more are shown by --help-all
 constexpr size_t help_column = 28;
 
 // Of a terminal that says how wide it is.
@@ -255,7 +255,7 @@ std::string Flags::help(bool all) const {
   std::string sections[std::size(group_names)];
   size_t left_out = 0;
   for (const Flag& flag : flags_) {
-    if (flag.facts.is_rare && !all && flags_.size() > most_in_help) {
+    if (flag.facts.is_rare && !all && flags_.size() > max_in_help) {
       ++left_out;
     } else {
       sections[static_cast<size_t>(flag.facts.group)] += help_line(flag.name + " " + flag.type, flag.help);

@@ -33,7 +33,7 @@ class CompareCommand : public RecordingCommand {
     flags.seed(seed_);
     flags.text("--fail-if-slower", own(), limit_, "P%", "Exit code 1 if a row is more than P percent slower");
     flags.real("--challenge", own(), challenge_, 0.01, 1000,
-               "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast");
+               "Exit code 1 unless AFTER reaches the target, or without one ends, this many times as fast");
     flags.real("--lose", own(), lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
     flags.on_off("--why", own(), why_, "Say which phase, kernel or count made the most of the difference");
     flags.quiet(quiet_);

@@ -22,7 +22,8 @@ class GenerateCommand : public cli::Command {
     flags.integer("--length", own(), options_.length, 1, 1'000'000, "Symbols to write");
     flags.real("--temperature", own(), options_.temperature, 0, 100,
                "Below 1 likely symbols become likelier; 0: always the likeliest");
-    flags.integer("--top-k", own(), options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
+    flags.integer("--top-k", own(), options_.top_k, 0, 256,
+                  "Draw from this many of the likeliest symbols, 0: from all");
     flags.seed(options_.seed);
     flags.threads(threads_);
     flags.device(device_);

@@ -43,8 +43,8 @@ struct Calls {
     return std::ranges::min_element(seconds, {}, [](const auto& entry) { return median(entry.second); })->first;
   }
   double ratio() const { return median(seconds.at(chosen)) / median(seconds.at(fastest())); }
-  const std::string& taken(double largest_chance) const {
-    const bool is_chance = probability_not_larger(seconds.at(fastest()), seconds.at(chosen)) > largest_chance;
+  const std::string& taken(double max_chance) const {
+    const bool is_chance = probability_not_larger(seconds.at(fastest()), seconds.at(chosen)) > max_chance;
     return ratio() > least_gain && !is_chance ? fastest() : chosen;
   }
 };

@@ -24,9 +24,9 @@ namespace {
 
 using Registered = cli::Plugin::Registered;
 
-constexpr double most_seconds = 3600;
+constexpr double max_seconds = 3600;
 
-uint64_t most_memory() { return std::min(uint64_t{8} << 30, static_cast<uint64_t>(memory_limit()) / 2); }
+uint64_t max_memory() { return std::min(uint64_t{8} << 30, static_cast<uint64_t>(memory_limit()) / 2); }
 
 void set_limit(__rlimit_resource_t resource, rlim_t value) {
   const rlimit limit{value, value};
@@ -42,7 +42,7 @@ void judge_here(const JudgeOptions& options, const Registered& registered, const
   };
   uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
-  set_limit(RLIMIT_AS, pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + most_memory());
+  set_limit(RLIMIT_AS, pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + max_memory());
   set_limit(RLIMIT_FSIZE, JsonLimits::bytes);  // of what is printed, too
   ::alarm(own_patience);
   try {
@@ -78,7 +78,7 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
                   {"timed", Json::array()}};
   const auto start = Clock::now();
   const cli::ChildEnd end =
-      cli::run_function([&] { judge_here(options, registered, verdict); }, most_seconds, "while judging");
+      cli::run_function([&] { judge_here(options, registered, verdict); }, max_seconds, "while judging");
   std::string runs, error;  // runs: what the kernel has done last
   bool is_whole = false;
   std::istringstream lines(end.out);
@@ -89,7 +89,7 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
     if (what.contains("runs")) runs = what["runs"].get<std::string>() + ": ";
     if (what.contains("checks")) verdict = std::move(what);
     if (what.contains("error")) {
-      error = fmt::format("{}; it may take {} MiB", what["error"].get<std::string>(), most_memory() >> 20);
+      error = fmt::format("{}; it may take {} MiB", what["error"].get<std::string>(), max_memory() >> 20);
     }
   }
   constexpr std::string_view guard = "guard page: ";
@@ -97,7 +97,7 @@ Json judge_variant(const JudgeOptions& options, const Registered& registered) {
   if (!is_whole) {
     const std::string how = !error.empty()          ? error
                             : end.signal == SIGALRM ? "it did not return in time"
-                            : end.late              ? fmt::format("it took more than {} s", most_seconds)
+                            : end.late              ? fmt::format("it took more than {} s", max_seconds)
                             : end.signal != 0       ? fmt::format("signal {}, {}", end.signal, ::strsignal(end.signal))
                                                     : fmt::format("it ended the process with exit code {}", end.code);
     verdict["refused_by"] = is_guard ? "guard" : "process";

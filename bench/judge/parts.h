@@ -44,7 +44,7 @@ void check_timed(Judged& judged, const JudgeOptions& options, const std::vector<
 // The cases that time the slot.
 std::vector<examples::TimedCase> timed_cases(const KernelSlot& slot, int64_t batch);
 
-// At most so many, from the first to the last.
+// At most `most` of them, spread from the first to the last.
 template <class T>
 std::vector<T> spread(const std::vector<T>& all, size_t most) {
   std::vector<T> some;

@@ -22,7 +22,7 @@ using Rows = std::vector<const OpCase*>;
 
 constexpr int more_calls = 3;  // of each call, with the same inputs
 // Of timed cases as rows, so that the slowest loops do not take long: the samples, and numbers of all inputs.
-constexpr int64_t large_batch = 8, most_numbers = 1 << 20;
+constexpr int64_t large_batch = 8, max_numbers = 1 << 20;
 
 std::vector<DType> types_of(const OpCase& row) {
   std::vector<DType> types = {DType::f32};
@@ -93,7 +93,7 @@ class RowChecks {
     for (const examples::TimedCase& timed : timed_cases(judged_.slot, std::min(options_.batch, large_batch))) {
       int64_t numbers = 0;
       for (const Shape& shape : timed.shapes) numbers += shape.size();
-      if (numbers > most_numbers) continue;
+      if (numbers > max_numbers) continue;
       made_.push_back({examples::row_of(timed)});
       const OpCase& row = *rows.emplace_back(&made_.back().front());
       timed_[&row] = timed;
@@ -106,7 +106,7 @@ class RowChecks {
     if (!timed_.contains(&row)) return how;
     const RowRun timed = examples::timed_run(timed_.at(&row), Device::cpu, dtype);
     how.frozen = timed.frozen;
-    how.forward_only = timed.forward_only || row.kinked;  // rounding moves some gradients of so many
+    how.forward_only = timed.forward_only || row.kinked;  // rounding moves some gradients of this many
     return how;
   }
 

@@ -88,7 +88,7 @@ void Ranks::declare(cli::Flags& flags) {
                 1, 1 << 20, "With ranks: gradients that are sent together, KiB");
   flags.integer("--halving-kib", rare(Group::processes).keeps_bits().counts_if(is_on).moves({"exchange"}), halving_kib_,
                 0, 1 << 20,
-                "With ranks: buckets of so many KiB or more are halved, not doubled: fewer bytes, more messages");
+                "With ranks: buckets of this many KiB or more are halved, not doubled: fewer bytes, more messages");
   flags.named_choice("--wire", rare(Group::processes).moves({"exchange"}), wire_,
                      {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
                      "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "

@@ -86,9 +86,9 @@ class RunFlags : public TrainPart {
         "When to test: 1ep (epochs) or 500st (steps); the end always");
     flags.integer("--patience", rare(Group::training).keeps_bits().moves({"amount"}).needs(validates, otherwise),
                   experiment_.patience, 0, 1000000,
-                  "End after so many validations without a better accuracy, 0: never");
+                  "End after this many validations without a better accuracy, 0: never");
     flags.real("--max-minutes", rare(Group::training).keeps_bits().moves({"amount"}), experiment_.max_minutes, 0, 1e6,
-               "End after so many minutes of training, 0: never");
+               "End after this many minutes of training, 0: never");
   }
 
   void check_flags(const cli::Flags& flags) override {

@@ -19,7 +19,7 @@ namespace {
 
 using cli::Group;
 
-constexpr double most_held_up = 0.05;  // of the time of training
+constexpr double max_held_up = 0.05;  // of the time of training
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
 
@@ -215,7 +215,7 @@ class Saving : public TrainPart {
     folder_->finish();
     if (result.interrupted) end_interrupted(fmt::format("and saved; continue with {}", hint_));
     const double held_up = result.parts.save / result.seconds;
-    if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {
+    if (folder_->saved() + folder_->failed() > 1 && held_up > max_held_up) {
       cli::notice(fmt::format("--save-every {}: saving held up training for {:.1f} % of its time; save less often",
                               every_text_, held_up * 100));
     }

@@ -80,9 +80,9 @@ void StepFlags::declare_optimizer(cli::Flags& flags) {
   flags.real("--clip", rare(Group::training).moves({"update"}), optimizer.clip, 0, 1e9,
              "Limit on the global gradient norm, 0: none");
   flags.real("--skip-outliers", rare(Group::training).moves({"update"}), optimizer.outlier, 0, 1e9,
-             "Skip steps whose gradient norm is so many times the usual one, 0: none");
+             "Skip steps whose gradient norm is this many times the usual one, 0: none");
   flags.real("--skip-loss-outliers", rare(Group::training), optimizer.loss_outlier, 0, 1e9,
-             "Skip steps whose loss is so many times the usual one, 0: none");
+             "Skip steps whose loss is this many times the usual one, 0: none");
   flags.real("--ema", rare(Group::training).moves({"update"}), optimizer.average_decay, 0, 0.999999,
              "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none");
 }

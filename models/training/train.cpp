@@ -70,6 +70,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
 
   TrainResult result;
   Position at;
+  bool stopped = false;
   Losses losses(epoch, config, scaler.config().enabled);
   StepRunner runner(model, arena, *optimizer, scaler, training, config, hooks);
   NumberCheck numbers{model, arena, scaler, runner.step(), config, losses};
@@ -77,6 +78,23 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   Saver saver{arena, *optimizer, scaler, config, hooks, numbers, judge, at, losses, result};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 
+  // Gets the batches of the next step and runs it. Returns whether a hook asks for the state after it.
+  const auto take_step = [&] {
+    const double start = steady_seconds();
+    const Range range("step", at.step + 1);
+    const NextStep next = runner.next(at, result);
+    runner.run(next, losses, result.parts);
+    at = {at.epoch, at.step + next.steps, at.samples + next.samples()};
+    result.samples += next.samples();
+    numbers.skips.ran(next.steps);
+    if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last());
+    const double seconds = result.seconds + steady_seconds() - start;
+    const bool wants_state =
+        tell_hooks(hooks, {at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
+    stopped = hooks.should_stop && hooks.should_stop();
+    result.seconds += steady_seconds() - start;
+    return wants_state;
+  };
   // What follows a step. Returns whether another one does.
   const auto follow_up = [&](bool wants_state) {
     const bool is_late = runner.is_late(result.seconds);
@@ -98,24 +116,11 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     return true;
   };
 
-  bool stopped = false;
   try {
     runner.compare_ranks(at);
     bool goes_on = follow_up(false);  // of the step before, if the run is resumed: it may lack its evaluation
     while (goes_on) {
-      const double start = steady_seconds();
-      const Range range("step", at.step + 1);
-      const NextStep next = runner.next(at, result);
-      runner.run(next, losses, result.parts);
-      at = {at.epoch, at.step + next.steps, at.samples + next.samples()};
-      result.samples += next.samples();
-      numbers.skips.ran(next.steps);
-      if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last());
-      const double seconds = result.seconds + steady_seconds() - start;
-      const bool wants_state =
-          tell_hooks(hooks, {at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
-      stopped = hooks.should_stop && hooks.should_stop();
-      result.seconds += steady_seconds() - start;
+      const bool wants_state = take_step();
       goes_on = !stopped && follow_up(wants_state);
     }
     losses.read_scales(result.loss_scales);
