@@ -248,7 +248,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     for (const auto& part : parts_) part->check_flags(flags);
     join_ranks();
     settings_.use();
-    for (const auto& part : parts_) part->open_files(flags);
+    for (const auto& part : parts_) part->with_device(flags);
     outputs_.open(job_.files);
     job_.has_report = outputs_.any();
     const cli::ForcedKernels forced(experiment_.kernels);

@@ -39,7 +39,7 @@ class FineTuning : public TrainPart {
   }
 
   // Reads the model's file. Model, depth and context are the file's, unless other flags say so.
-  void open_files(const cli::Flags& flags) override {
+  void with_device(const cli::Flags& flags) override {
     int64_t& context = job_.settings.context;
     if (experiment_.start.empty()) {
       if (experiment_.lora.rank == 0) return;

@@ -261,7 +261,7 @@ class MemoryBudget : public TrainPart {
     graph_steps = 1;
   }
 
-  void open_files(const cli::Flags&) override {
+  void with_device(const cli::Flags&) override {
     if (!is_on()) return;
     if (job_.is_saved) {
       refuse(

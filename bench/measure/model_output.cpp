@@ -25,7 +25,7 @@ class ModelOutput : public TrainPart {
         "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
   }
 
-  void open_files(const cli::Flags&) override {
+  void with_device(const cli::Flags&) override {
     if (!job_.ranks.is_first()) path_.clear();
     file_.emplace(path_, "--save-model");
     if (file_->is_stream()) fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", path_);

@@ -114,7 +114,7 @@ class RunFlags : public TrainPart {
     }
   }
 
-  void open_files(const cli::Flags& flags) override {
+  void with_device(const cli::Flags& flags) override {
     experiment_.target = job_.goal.target;
     experiment_.test_every_steps = test_every_.steps;
     experiment_.test_every = test_every_.steps > 0 ? experiment_.epochs : test_every_.epochs;

@@ -174,9 +174,8 @@ class Saving : public TrainPart {
 
   void before_run(TrainHooks& hooks) override {
     if (!is_on()) return;
-    cli::allow_to_finish();
+    end_when_interrupted(hooks);
     if (from_) hooks.resume_from = &*from_;
-    hooks.is_interrupted = cli::stop_requested;
     if (!folder_) return;
     hooks.wants_state = [this](const Progress& now) {
       if (every_.seconds > 0) return seconds_since(last_) >= every_.seconds;

@@ -245,7 +245,7 @@ class TraceOutput : public TrainPart {
   }
 
   // The steps that are profiled are steps of all ranks.
-  void open_files(const cli::Flags&) override {
+  void with_device(const cli::Flags&) override {
     is_wanted_ = !job_.ranks.from_first(path_).empty();
     steps_ = std::stoll(job_.ranks.from_first(std::to_string(steps_)));
     file_.emplace(job_.ranks.is_first() ? path_ : "", "--trace");

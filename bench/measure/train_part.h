@@ -1,7 +1,7 @@
 // What `train` does beside training, in parts. A new one is a file of its own, a name here and one in
 // train_command.cpp. Of all parts it calls, in this order:
 //
-//   declare, check_flags, open_files, with_data, (--dry-run ends here) before_training,
+//   declare, check_flags, with_device, with_data, (--dry-run ends here) before_training,
 //   for each run: before_run, with_model (of the last one), after_run,
 //   after_runs, add_to_row
 //
@@ -44,8 +44,8 @@ class TrainPart : NonCopyable {
   virtual void declare(cli::Flags&) {}
   // Throws Error (usage) if the flags contradict each other.
   virtual void check_flags(const cli::Flags&) {}
-  // With ranks and device known: opens what is read and written, so that a wrong path costs no training.
-  virtual void open_files(const cli::Flags&) {}
+  // The ranks are known, too. Opens what is read and written, so that a wrong path costs no training.
+  virtual void with_device(const cli::Flags&) {}
   // Settles what follows from the data.
   virtual void with_data(const cli::Flags&) {}
   virtual void before_training(const cli::Flags&) {}
