@@ -474,7 +474,7 @@ void backward_from(const Call& call, Tensor& workspace) {
   });
 
   add_groups(s, m.dweights, call.accumulate, call.dweight, narrow ? 1 : m.field,
-             [&](int64_t k) { return narrow ? k * s.OC : k / m.run * m.padded_run + k % m.run; });
+             [narrow, &m](int64_t k) { return narrow ? k * m.s.OC : k / m.run * m.padded_run + k % m.run; });
   add_groups(s, m.dbiases, call.accumulate, call.dbias);
 }
 
