@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
+#include <string>
 #include <utility>
 
 #include "engine/error.h"
@@ -14,9 +16,11 @@ template <class T>
 requires requires(const T& value) {
   { value.to_string() } -> std::same_as<std::string>;
 }
-struct fmt::formatter<T> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<T> {
+  static constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   auto format(const T& value, fmt::format_context& context) const {
-    return formatter<fmt::string_view>::format(value.to_string(), context);
+    const std::string text = value.to_string();
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
 
