@@ -186,6 +186,14 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries, const Meta
 
 }  // namespace
 
+std::string list_text(const std::vector<std::string>& texts) { return Json(texts).dump(); }
+
+std::optional<std::vector<std::string>> listed_texts(const std::string& list) {
+  const Json parsed = Json::parse(list, nullptr, false);
+  if (!parsed.is_array() || !std::ranges::all_of(parsed, &Json::is_string)) return std::nullopt;
+  return parsed.get<std::vector<std::string>>();
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(std::make_unique<InputFile>(path)) {
   std::array<uint8_t, length_bytes> length;
   if (file_->read_at(0, length.data(), length_bytes) < length_bytes) {

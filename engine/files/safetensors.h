@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,10 @@ class SafetensorsFile : NonCopyable {  // a file, open for reading
   std::vector<SafetensorsEntry> entries_;  // in the order of their bytes
   std::map<std::string_view, const SafetensorsEntry*> by_name_;
 };
+
+// A list of texts as one text of the metadata, in JSON, and back: nothing if that is no such list.
+std::string list_text(const std::vector<std::string>& texts);
+std::optional<std::vector<std::string>> listed_texts(const std::string& list);
 
 // Writes and reads back what it wrote; the file appears at its path whole or not at all, and is on the disk then.
 // Tensors may be on any device. Throws Error: io; usage (a name occurs twice, names or metadata are not UTF-8, or are

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/check.h"
@@ -56,13 +55,10 @@ std::string bytes_of_hex(const MetadataReader& reader, const std::string& key) {
 
 std::vector<std::string> read_class_names(const MetadataReader& reader, int64_t classes) {
   const char* key = "class_names";
-  const auto names = nlohmann::json::parse(reader.text(key), nullptr, false);
-  const bool are_names = names.is_array() && std::ssize(names) == classes &&
-                         std::ranges::all_of(names, [](const auto& name) { return name.is_string(); });
-  if (!are_names) reader.refuse(key, fmt::format("a JSON list of {} names", classes));
-  std::vector<std::string> all;
-  for (const auto& name : names) all.push_back(printable_text(name.template get<std::string>()));
-  return all;
+  auto names = listed_texts(reader.text(key));
+  if (!names || std::ssize(*names) != classes) reader.refuse(key, fmt::format("a JSON list of {} names", classes));
+  for (std::string& name : *names) name = printable_text(name);
+  return *std::move(names);
 }
 
 ModelDescription read_description(const SafetensorsFile& file) {
@@ -117,7 +113,7 @@ Metadata describe(const ModelDescription& description) {
                        {"mean", fmt::format("{}", description.scale.mean)},
                        {"deviation", fmt::format("{}", description.scale.deviation)},
                        {"data", printable_text(description.data)}};
-  if (!description.class_names.empty()) metadata["class_names"] = nlohmann::json(description.class_names).dump();
+  if (!description.class_names.empty()) metadata["class_names"] = list_text(description.class_names);
   if (const auto& origin = description.origin) {
     metadata["data_source"] = printable_text(origin->source);
     metadata["data_size"] = origin->size;
