@@ -15,9 +15,12 @@ die() { say "$*"; exit 1; }
 
 build_minutes() { echo $((8 / $(nproc) + 1)); }
 
+asks_for_help() { [[ " $* " =~ \ (--help|-h|help|--version)\  ]]; }
+
 # Asked for help before anything is built: says what the script does, and ends. Help of the program itself needs the program.
 help_before_build() {
-  [[ " $* " =~ \ (--help|-h|help)\  ]] && [ ! -x "$top/build/release/bench/halfstep-bench" ] || return 0
+  asks_for_help "$@" && [ ! -x "$top/build/release/bench/halfstep-bench" ] || return 0
+  sed -n 's/^project(\(halfstep\) VERSION \([^ ]*\).*/\1 \2/p' "$top/CMakeLists.txt"
   sed -n '2,/^[^#]/s/^# \?//p' "$0"
   echo "Nothing is built yet: the first build takes roughly $(build_minutes) minutes, and then --help lists what there is.
 ./bench/run ready says whether this machine can build; docs/README.md and docs/command_line.md are the pages to read."

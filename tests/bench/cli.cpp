@@ -349,7 +349,7 @@ TEST_CASE("a device that is not there is refused by name, and auto goes on witho
 TEST_CASE("bench/run goes on without sudo, says how far it is, and configures when something has changed") {
   const TemporaryFolder folder;
   std::ofstream(folder.path / "make") << R"(
-mkdir bench bin && cp "$1"/bench/run "$1"/bench/setup.sh bench && cp "$1"/CMakePresets.json . && cd bin
+mkdir bench bin && cp "$1"/bench/run "$1"/bench/setup.sh bench && cp "$1"/CMakePresets.json "$1"/CMakeLists.txt . && cd bin
 stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
 stand_in id 'echo 1000'
 stand_in dpkg-query 'exit 1'
@@ -391,8 +391,10 @@ stand_in program 'echo "ran $*"'
   CHECK(run_shell(here + "ln -s ../bench/run bin/hs && HALFSTEP_CMAKE_ARGS= PATH=$PWD/bin:$PATH bin/hs info").status ==
         0);
   fs::rename(folder.path / "build/release", folder.path / "build/built");
-  const ChildResult help = run_shell(here + "PATH=$PWD/bin bench/run train --help 2>&1 || PATH=$PATH bench/run --help");
+  const ChildResult help =
+      run_shell(here + "PATH=$PWD/bin bench/run train --help 2>&1 || PATH=$PATH bench/run --version");
   CHECK(contains(help.output, "Nothing is built yet: the first build takes roughly "));
+  CHECK(contains(help.output, "\nhalfstep 0."));
   CHECK(configures() == 3);
   fs::rename(folder.path / "build/built", folder.path / "build/release");
   fs::remove(folder.path / "build/release/configured");  // as if configured by hand
