@@ -1,5 +1,5 @@
-// The training loop: read models/training/train.cpp first. Every technique is a field of TrainConfig whose off value
-// runs through the same code.
+// The training loop: read models/training/train.cpp first. What is off runs through the same code. Checkpointing is the
+// model's (StagedModel::set_segments), caching and prefetching are the source's.
 #pragma once
 
 #include <functional>

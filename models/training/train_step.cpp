@@ -1,5 +1,3 @@
-// One training step. Every technique of models/training/train.h is implemented here or is a setting of something called
-// here.
 #include "models/training/train_step.h"
 
 #include <algorithm>
