@@ -58,7 +58,7 @@ Tensor& gradient_of(GradInfo& leaf) {
   return leaf.grad;
 }
 
-GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets) {
+GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets) {
   bool any = false, all_zero = true;
   for (const GradientTarget* target : targets) {
     if (!target->wanted()) continue;

@@ -83,22 +83,22 @@ class GradientTarget {
   bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
   DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
 
-  // What to write to, by gradient_mode(); undefined if not wanted.
+  // What to write to, by claim_gradients(); undefined if not wanted.
   Tensor tensor(GradientMode mode, Device device) const {
     if (!info_) return {};
     return mode == GradientMode::fresh ? Tensor::empty(info_->shape, info_->dtype, device) : info_->grad;
   }
 
  private:
-  friend GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
+  friend GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets);
   bool has_buffer() const { return !info_->node && info_->grad.defined(); }
 
   std::shared_ptr<GradInfo> info_;
 };
 
 // How a kernel that computes these gradients at once writes them: to the leaves' buffers if all that are wanted have
-// one. It must write them then, all of each.
-GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
+// one. Counts them as written: the caller must write every element of each.
+GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets);
 
 // The gradient of a leaf, complete: where it only counts as zeros, there are zeros.
 Tensor& gradient_of(GradInfo& leaf);

@@ -63,7 +63,7 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
                      to_shift = GradientTarget(shift), to_mean = GradientTarget(kind.of_batch ? running_mean : none),
                      to_variance = GradientTarget(kind.of_batch ? running_variance : none)](
                         const Tensor& dy, const Tensor& more) -> Gradients {
-    const GradientMode mode = gradient_mode({&to_scale, &to_shift, &to_mean, &to_variance});
+    const GradientMode mode = claim_gradients({&to_scale, &to_shift, &to_mean, &to_variance});
     const bool fresh = mode == GradientMode::fresh;
     Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
     Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());

@@ -38,7 +38,7 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   return record("conv2d_pool_relu", y, {input, weight, bias},
                 [x = input.saved(), w = w.saved(), winner = winner.saved(), s, factor, needs_x = input.requires_grad(),
                  to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = gradient_mode({&to_weight, &to_bias});
+                  const GradientMode mode = claim_gradients({&to_weight, &to_bias});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
                   Tensor dweight = to_weight.tensor(mode, dy.device());
                   Tensor dbias = to_bias.tensor(mode, dy.device());

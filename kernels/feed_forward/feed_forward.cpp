@@ -40,7 +40,7 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
         if (!needs_x && !to_weight1.wanted() && !to_bias1.wanted()) return gradients;
         Tensor dh = h.empty_like();  // of the sum before the ReLU
         // Straight into the leaf's buffer, if it may be overwritten and has the type in which the product sums.
-        const bool replaces = gradient_mode({&to_bias1}) == GradientMode::replace;
+        const bool replaces = claim_gradients({&to_bias1}) == GradientMode::replace;
         Tensor buffer = replaces ? to_bias1.tensor(GradientMode::replace, h.device()) : Tensor();
         const bool is_summed_there = replaces && buffer.dtype() == h.dtype();
         Tensor dbias1 = is_summed_there ? buffer : Tensor::empty({h.shape()[1]}, h.dtype(), h.device());

@@ -31,7 +31,7 @@ void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, T
 
 Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter) {
   if (!parameter.wanted()) return {};
-  const GradientMode mode = gradient_mode({&parameter});
+  const GradientMode mode = claim_gradients({&parameter});
   if (mode == GradientMode::add) options.beta = 1;
   Tensor gradient = parameter.tensor(mode, a.device());
   gemm({.a = a, .b = b, .options = options, .c = gradient});
@@ -40,7 +40,7 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
 
 Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias) {
   if (!bias.wanted()) return {};
-  const GradientMode mode = gradient_mode({&bias});
+  const GradientMode mode = claim_gradients({&bias});
   Tensor sum = bias.tensor(mode, dy.device());
   column_sum({dy, mode == GradientMode::add, sum});
   return mode == GradientMode::fresh ? sum : Tensor();

@@ -17,11 +17,12 @@ Tensor as_rows(const Tensor& x) {
 Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, bool needs_x,
                             const GradientTarget& to_weight, const GradientTarget& to_bias) {
   if (!ambient().fuse || gemm.is_forced() || column_sum.is_forced()) return {};
-  // Asked before gradient_mode(), after which all must be written.
+  // x stands for dx: is_taken() asks only for types and shapes. claim_gradients() comes after it, because it counts the
+  // gradients as written.
   const auto buffer = [&](const GradientTarget& of) { return of.tensor(GradientMode::replace, dy.device()); };
   Tensor dx = needs_x ? x : Tensor(), dweight = buffer(to_weight), dbias = buffer(to_bias);
   if (!linear_backward.is_taken({x, w, dy, false, dx, dweight, dbias})) return {};
-  const GradientMode mode = gradient_mode({&to_weight, &to_bias});
+  const GradientMode mode = claim_gradients({&to_weight, &to_bias});
   if (needs_x) dx = x.empty_like();
   dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
   linear_backward({x, w, dy, mode == GradientMode::add, dx, dweight, dbias});
