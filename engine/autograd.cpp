@@ -125,7 +125,7 @@ void add_to_leaf(GradInfo& leaf, const Tensor& gradient) {
     return;
   }
   check(
-      !leaf.is_parameter,
+      !leaf.lacks_arena,
       "backward: a parameter {} has a gradient but is in no ParameterArena, so nothing would train it; register it or "
       "its layer (add_child), freeze() what is constant, and make the arena before the forward pass",
       leaf.shape);

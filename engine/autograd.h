@@ -32,7 +32,7 @@ struct GradInfo : NonCopyable {
   Shape shape;                // the tensor's
   DType dtype;                // the tensor's, and its gradient's
   Tensor grad;                // leaves only; read it by gradient_of()
-  bool is_parameter = false;  // leaves only: of a module, and not (yet) in a ParameterArena
+  bool lacks_arena = false;   // leaves only: a module's parameter that is in no ParameterArena
   uint32_t writes = 0;        // leaves only: how often rules have written to grad since it was set to zero
   bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
   Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage

@@ -15,7 +15,7 @@ void Module::add_parameter(std::string name, Tensor& value, ParameterRole role) 
   own_.push_back({std::move(name), &value, role});
   if (!value.defined() || value.dtype() != DType::f32) return;  // ParameterArena says what is wrong
   value.set_requires_grad(true);
-  value.grad_info()->is_parameter = true;
+  value.grad_info()->lacks_arena = true;
 }
 
 void Module::add_statistic(std::string name, Tensor& value) {

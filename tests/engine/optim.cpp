@@ -397,7 +397,7 @@ TEST_CASE("the arena refuses a parameter that is registered twice, or has no val
   Tied model;
   CHECK_THROWS_WITH_AS(ParameterArena{model}, "parameter here is registered twice; register it, or its layer, once",
                        Error);
-  CHECK(model.weight_.grad_info()->is_parameter);
+  CHECK(model.weight_.grad_info()->lacks_arena);
   model.weight_ = {};
   CHECK_THROWS_WITH_AS(ParameterArena{model},
                        "parameter here is undefined; give it a value before the ParameterArena is made", Error);
