@@ -73,8 +73,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
     fail(ExitCode::usage, "f64 tensors exist on the cpu only; use f32 on {}", hs::name(device));
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, static_cast<size_t>(shape.size()) * size_of(dtype));
-  tensor.shape_ = shape;
-  tensor.dtype_ = dtype;
+  tensor.shape_ = shape, tensor.dtype_ = dtype;
   return tensor;
 }
 

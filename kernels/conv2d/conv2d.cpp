@@ -61,8 +61,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
        to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
         const GradientMode mode = claim_gradients({&to_weight, &to_bias});
         Tensor dx = needs_x ? x.empty_like() : Tensor();
-        Tensor dweight = to_weight.tensor(mode, dy.device());
-        Tensor dbias = to_bias.tensor(mode, dy.device());
+        Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
         conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
         if (mode != GradientMode::fresh) dweight = dbias = {};
         return {dx, dweight, dbias};
@@ -135,8 +134,7 @@ int64_t backward_workspace(const Conv2dBackward& call) {
   return call.dweight.defined() ? call.dweight.size() * static_cast<int64_t>(sizeof(double)) : 0;
 }
 
-// In f64, because a weight sums N * OH * OW products, and each is rounded to the size of the sum. Samples one after
-// another: each adds to the same elements.
+// In f64, because each of N * OH * OW products is rounded to the size of their sum. Samples in turn: all add to it.
 template <class T>
 void add_dweight(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;

@@ -16,8 +16,7 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
         x.shape(), window, window);
   const Shape pooled{x.shape()[0], (x.shape()[1] - window) / stride + 1, (x.shape()[2] - window) / stride + 1,
                      x.shape()[3]};
-  Tensor y = Tensor::empty(pooled, x.dtype(), x.device());
-  Tensor choice = Tensor::empty(pooled, DType::u8, x.device());
+  Tensor y = Tensor::empty(pooled, x.dtype(), x.device()), choice = Tensor::empty(pooled, DType::u8, x.device());
   max_pool2d_forward({x, window, stride, y, choice});
   return record("max_pool2d", y, {x},
                 [choice = choice.saved(), shape = x.shape(), window, stride](const Tensor& dy) -> Gradients {
@@ -47,8 +46,7 @@ void forward_cpu(const MaxPool2dForward& call) {
         for (int64_t i = 1; i < window * window; ++i) {
           const Computing<T> value = to_computing(corner[(i / window * W + i % window) * C]);
           if (value <= largest || largest != largest) continue;  // a NaN beats any number, and nothing beats it
-          best = i;
-          largest = value;
+          best = i, largest = value;
         }
         y[o] = from_computing<T>(largest);
         choice[o] = static_cast<uint8_t>(best);
