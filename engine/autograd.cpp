@@ -140,10 +140,14 @@ Tensor one_for(const Tensor& y) {
                                  : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
 }
 
-// more: where each later gradient waits, the last for the node's rule; or nullptr
+// The first gradient of a value is its sum, and a later one is added to it. But if the op's rule adds up two itself
+// (record_of_two), the newest waits in *more, and what waited there is added; not if an observer is to see the sum.
 void add_to(Partial& partial, Tensor gradient, Tensor* more) {
-  Tensor* place = partial.sum.defined() ? more : &partial.sum;
-  if (place) std::swap(*place, gradient);
+  if (!partial.sum.defined()) {
+    partial.sum = std::move(gradient);
+    return;
+  }
+  if (more) std::swap(*more, gradient);
   if (!gradient.defined()) return;
   Tensor sum = partial.owned ? partial.sum : partial.sum.empty_like();
   add_forward({partial.sum, gradient, sum});
