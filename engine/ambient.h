@@ -14,7 +14,7 @@ class ParameterArena;
 // The implicit inputs; see the head of this file.
 struct Ambient {
   bool recording = true;        // ops attach autograd history
-  bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
+  bool met_gradient = false;    // for checkpoint(): an unrecorded op had an input that requires a gradient
   bool training = true;         // dropout drops
   bool tf32 = false;            // f32 products may round their factors to TF32
   bool fuse = true;             // ops that are made of others run as one kernel where there is one

@@ -18,14 +18,14 @@ namespace hs {
 
 // One gradient per input of the op, in order; an undefined tensor stands for "none needed".
 using Gradients = std::vector<Tensor>;
-// By value, so that a rule which also takes dy by value can release it before it returns (engine/checkpoint.cpp).
+// The rule of an op: from dL/dy to the gradients of its inputs. By value, so that it can release dy before it returns.
 using Backward = std::function<Gradients(Tensor dy)>;
 // The rule of an op whose kernel adds up two gradients of y, dy and `more`. If `more` is undefined, dy is all.
 using BackwardOfTwo = std::function<Gradients(const Tensor& dy, const Tensor& more)>;
 
 struct Node;
 
-// What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
+// What the graph knows of a tensor, all but its bytes. A leaf (a weight, an input) has no node; its gradient is here.
 struct GradInfo : NonCopyable {
   GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
   ~GradInfo();
