@@ -7,7 +7,7 @@
 #include "bench/measure/kernel_timing.h"
 #include "engine/parallel.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 
 namespace hs::HS_ISA {
 namespace {

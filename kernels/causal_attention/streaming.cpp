@@ -19,7 +19,7 @@
 #include "kernels/causal_attention/rows.h"
 #include "kernels/cpu/elements.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/cpu/strip.h"
 #include "kernels/cpu/vector_math.h"
 

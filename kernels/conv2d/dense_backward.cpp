@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/conv2d/direct_tile.h"
 
 namespace hs::HS_ISA {

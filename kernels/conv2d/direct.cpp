@@ -20,7 +20,7 @@
 #include "kernels/conv2d/groups.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/conv2d/direct.h"
 #include "kernels/conv2d/direct_tile.h"
 

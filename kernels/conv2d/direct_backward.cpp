@@ -16,7 +16,7 @@
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/conv2d/direct.h"
 
 namespace hs::HS_ISA {

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/elements.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/conv2d/direct.h"
 
 namespace hs::HS_ISA {

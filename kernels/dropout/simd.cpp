@@ -7,7 +7,7 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/dropout/dropout.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/cpu/philox.h"
 
 namespace hs::HS_ISA {

@@ -5,7 +5,7 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/gelu/gelu.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/cpu/vector_math.h"
 
 namespace hs::HS_ISA {

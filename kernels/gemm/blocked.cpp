@@ -6,7 +6,7 @@
 
 #include "kernels/gemm/blocked.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 
 #include "kernels/cpu/strip.h"
 

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/elements.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 
 namespace hs::HS_ISA {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 namespace hs::HS_ISA {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/cpu/vector_math.h"
 
 namespace hs::HS_ISA {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#ifdef HS_ISA
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 #include "kernels/cpu/vector_math.h"
 
 namespace hs::HS_ISA {
