@@ -24,8 +24,8 @@ void relu_forward_cpu(const ReluForward& call) {
     T* out = call.y.mutable_data<T>();
     parallel_ranges(call.x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const T value = in[i];  // read on both paths, so that the compiler may use vectors
-        out[i] = is_closed(value) ? T{0} : value;
+        const T value = in[i];                     // read on both paths, so that the compiler may use vectors
+        out[i] = is_closed(value) ? T{0} : value;  // closed: value <= 0, which a NaN is not
       }
     });
   });

@@ -7,8 +7,8 @@
 namespace hs {
 namespace {
 
-struct Relu {
-  __device__ float operator()(int64_t, float x) const { return x <= 0 ? 0.0f : x; }  // false for NaN, which is kept
+struct Relu {  // x <= 0 is false for NaN, which is kept
+  __device__ float operator()(int64_t, float x) const { return x <= 0 ? 0.0f : x; }
 };
 
 struct ReluGradient {
@@ -27,12 +27,8 @@ void relu_backward_cuda(const ReluBackward& call) {
   });
 }
 
-REGISTER_KERNEL(relu_forward, cuda, "simple", {.run = relu_forward_cuda, .supported = [](const ReluForward& call) {
-                                                 return cuda::is_float(call.x);
-                                               }});
-REGISTER_KERNEL(relu_backward, cuda, "simple", {.run = relu_backward_cuda, .supported = [](const ReluBackward& call) {
-                                                  return cuda::is_float(call.y);
-                                                }});
+REGISTER_KERNEL(relu_forward, cuda, "simple", {.run = relu_forward_cuda, .supported = cuda::takes_floats});
+REGISTER_KERNEL(relu_backward, cuda, "simple", {.run = relu_backward_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs
