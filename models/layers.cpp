@@ -109,7 +109,9 @@ Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_); }
 
 DropoutRule Dropout::rule() const {
   const Ambient& now = ambient();
-  return {now.training ? rate_ : 0, {now.seed, RandomPurpose::dropout, layer_, 0, now.micro_step}, now.step};
+  return {now.training ? rate_ : 0,
+          {.seed = now.seed, .purpose = RandomPurpose::dropout, .layer = layer_, .micro_step = now.micro_step},
+          now.step};
 }
 
 Tensor Dropout::forward(const Tensor& x) {

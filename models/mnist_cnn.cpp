@@ -9,11 +9,13 @@
 namespace hs {
 namespace {
 
+constexpr Conv2dOptions conv3x3{.kernel_h = 3, .kernel_w = 3};
+
 class MnistCnn : public StagedModel {
  public:
   MnistCnn(LayerKeys& keys, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {}, keys),
-        conv2_(32, 64, {}, keys),
+      : conv1_(sizes.channels, 32, conv3x3, keys),
+        conv2_(32, 64, conv3x3, keys),
         dropout_(0.5, keys),
         linear_(64 * positions_after("mnist_cnn", sizes, side_after), sizes.classes, keys) {
     add_child("conv1", conv1_);
@@ -26,7 +28,7 @@ class MnistCnn : public StagedModel {
   }
 
  private:
-  // Twice a convolution of 3 x 3 and pooling by 2: 28 -> 5.
+  // Twice a convolution of 3 x 3 and pooling by 2: 28 -> 5. positions_after() applies it to both sides.
   static int64_t side_after(int64_t side) { return ((side - 2) / 2 - 2) / 2; }
 
   Conv2d conv1_, conv2_;
