@@ -32,7 +32,7 @@ struct LoraOptions;  // models/lora.h
 
 class Conv2d : public Module {  // conv2d() with its parameters
  public:
-  // Takes the next number of `keys`.
+  // keys: the model's, which number its layers
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
          Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
@@ -61,7 +61,7 @@ class BatchNorm2d : public Module {
 
 class Linear : public Module {  // linear() with its parameters
  public:
-  // Takes the next number of `keys`. role: of the weight
+  // keys: the model's, which number its layers; role: of the weight
   Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform,
          ParameterRole role = ParameterRole::matrix);
   Tensor forward(const Tensor& x) override;         // (N, in) -> (N, out)

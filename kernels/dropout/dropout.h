@@ -45,7 +45,7 @@ HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) {
 }
 
 // The number of element i is half i % 2, the low one first, of word i % 8 / 2 of block i / 8 of the stream: a block in
-// memory, read as eight little-endian 16-bit numbers. i: within the group.
+// memory, read as eight little-endian 16-bit numbers. i: 0 to dropout_group - 1.
 HS_HOST_DEVICE constexpr bool dropout_keeps(const Random4& block, int i, uint32_t threshold) {
   return (block.word[i / 2] >> (i % 2 * 16) & 0xffffu) >= threshold;
 }

@@ -1,7 +1,7 @@
 // The op table: each row drives the gradient check, the comparison of every variant with a reference, integer
 // exactness, NaN propagation and thread independence. A kernel slot or variant that no row reaches fails a test.
-// `halfstep-bench bench` runs rows too, at the sizes of a training step (TimedCase), and time the
-// slots that they call. An op's rows (a few: odd sizes, size 1, empty) are in its folder: kernels/OP/rows.cpp.
+// `halfstep-bench bench` runs rows too, at the sizes of a training step (TimedCase), and times
+// the slots that they call. An op's rows (a few: odd sizes, size 1, empty) are in its folder: kernels/OP/rows.cpp.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// What a file kernels/OP/rows.cpp includes to put its rows into the op table, and what such files share.
+// What a file kernels/OP/rows.cpp includes to put its rows into the op table, and what such files share. The fields of
+// a row are in kernels/examples/op_table.h.
 #pragma once
 
 #include <initializer_list>

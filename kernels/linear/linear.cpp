@@ -66,6 +66,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
 
 namespace {
 
+// For tests, which compare a GPU's kernel with it: on the CPU, linear() calls these products itself.
 void backward_by_products(const LinearBackward& call) {
   const float beta = call.accumulate ? 1.0f : 0.0f;
   if (call.dx.defined()) matmul_into(call.dy, call.weight, {.transpose_b = true}, call.dx);

@@ -8,6 +8,7 @@
 //
 // A warp takes every 8th row of x, and the 8 warps of a block meet in shared memory, in a fixed tree. x is read once
 // and dx written once, 32 neighbouring columns at a time.
+// Previous: engine/cuda.cuh; SharedArray: kernels/cuda/shared.cuh.
 #include "kernels/linear/linear.h"
 
 #include <cuda_runtime.h>

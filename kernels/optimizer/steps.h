@@ -21,7 +21,7 @@ struct SgdRule {  // momentum, weight_decay and nesterov, as in kernels/optimize
 struct AdamRule {  // beta1, beta2, epsilon and weight_decay, as in kernels/optimizer/optimizer.h
   float beta1, beta2, epsilon, weight_decay;
   bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
-  float rate = 1;  // factor on the learning rate
+  float rate = 1;  // factor on the learning rate: 1, or Muon's vector_rate
 };
 struct LarsRule {  // momentum, weight_decay and trust, as in kernels/optimizer/optimizer.h
   float momentum, weight_decay, trust;
@@ -237,7 +237,7 @@ struct AdamUpdate {
   AdamRule rule;
   float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0;
   HS_HOST_DEVICE void begin(const float* rates) {
-    learning_rate = rates[rate_learning] * rule.rate, factor = rates[rate_gradient];
+    learning_rate = rates[rate_learning] * rule.rate, factor = rates[rate_gradient];  // rate: 1 except in Muon
     correction1 = rates[rate_correction1], correction2 = rates[rate_correction2];
   }
   HS_HOST_DEVICE void operator()(float weight_decay, float g, float& w, float& m, float& v) const {

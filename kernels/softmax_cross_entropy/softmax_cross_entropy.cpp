@@ -37,7 +37,7 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
-  if (dloss.defined() && logits.device() != Device::cpu) {  // where one kernel for both would gain nothing
+  if (dloss.defined() && logits.device() != Device::cpu) {  // on the CPU one kernel for both would gain nothing
     if (Tensor both = with_gradient(logits, labels, dloss, smoothing); both.defined()) return both;
   }
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());

@@ -1,5 +1,5 @@
 // Several lanes of a warp share a row: as many as it takes to leave 8 elements for each, at most all 32. So 10 classes
-// keep every lane busy, and up to 256 are read once and stay in registers.
+// keep every lane busy, and up to 256 are read once and stay in registers. Previous: engine/cuda.cuh.
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 #include <cuda_runtime.h>
