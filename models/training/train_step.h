@@ -16,7 +16,7 @@ namespace hs {
 // A part of a step, until the end of the scope: adds its time to `seconds`, and is a range for profilers.
 class StepPart {
  public:
-  StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}  // name: a literal
+  StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}  // name: a literal; see StepPhases
   ~StepPart() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
