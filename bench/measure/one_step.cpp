@@ -31,7 +31,7 @@ StepSeconds OneStep::run(const std::vector<Batch>& micro_batches,
   std::vector<Batch> inputs;
   for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, config_.device));
   if (before_first_) {
-    const Autocast amp(config_.precision, arena_);
+    const Autocast precision(config_.precision, arena_);
     const auto [input, labels] = step_->input_of(inputs.at(0));
     std::exchange(before_first_, nullptr)(input, labels);
   }
@@ -48,7 +48,7 @@ StepSeconds OneStep::run(const std::vector<Batch>& micro_batches,
 }
 
 Tensor OneStep::forward(const Batch& batch) {
-  const Autocast amp(config_.precision, arena_);
+  const Autocast precision(config_.precision, arena_);
   return step_->forward(on_device(batch, config_.device));
 }
 

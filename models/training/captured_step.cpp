@@ -36,7 +36,7 @@ const std::vector<Tensor>& CapturedStep::run(const std::vector<Batch>& inputs, c
   if (!fixed_sizes_.empty() && (sizes != fixed_sizes_ || !same_shapes(inputs, fixed_))) {
     return step_.run(inputs, seconds);
   }
-  const Autocast amp(config_.precision, arena_);  // a recorded step does not cast: the optimizer does
+  const Autocast precision(config_.precision, arena_);  // a recorded step does not cast: the optimizer does
   fixed_sizes_ = sizes;
   copy_to_fixed(inputs, seconds);
   before_replay();
@@ -90,7 +90,7 @@ void CapturedStep::begin_group(const ResidentSet& set, const BatchPlace& place, 
 }
 
 void CapturedStep::run_group(const ResidentSet& set, int64_t steps, StepLogs& logs, StepSeconds& seconds) {
-  const Autocast amp(config_.precision, arena_);
+  const Autocast precision(config_.precision, arena_);
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // see run()
   const Tensor logged_at = place_.slice(place_entry, {});

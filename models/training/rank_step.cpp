@@ -26,8 +26,8 @@ void RankStep::announce(const StepShare& share) {
 }
 
 const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-  const Autocast amp(config_.precision, arena_);
-  const AmbientScope micro_steps;
+  const Autocast precision(config_.precision, arena_);
+  const AmbientScope restores_micro_step;
   ambient().micro_step = static_cast<uint32_t>(share_.first);
   shared_ = Tensor();  // see begin()
   begin(seconds);

@@ -113,7 +113,7 @@ void StepRunner::run_group(const NextStep& next, Losses& losses, StepSeconds& se
   if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
   captured_->begin_group(*set_, training_.skip(next.steps), losses.size(), seconds);
   if (!has_shown_ && hooks_.before_first_step) {
-    const Autocast amp(config_.precision, arena_);
+    const Autocast precision(config_.precision, arena_);
     show_first_batch(captured_->gather(*set_, 0));
   }
   StepLogs logs = losses.tensors();
@@ -123,7 +123,7 @@ void StepRunner::run_group(const NextStep& next, Losses& losses, StepSeconds& se
 
 void StepRunner::show_first_batch(const Batch& batch) {
   if (!hooks_.before_first_step || std::exchange(has_shown_, true)) return;
-  const Autocast amp(config_.precision, arena_);
+  const Autocast precision(config_.precision, arena_);
   const auto [input, labels] = step_->input_of(batch);
   hooks_.before_first_step(input, labels);
 }

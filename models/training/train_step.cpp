@@ -62,8 +62,8 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       augment_(config.augment.any() ? &config.augment : nullptr) {}
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-  const Autocast amp(config_.precision, arena_);
-  const AmbientScope micro_steps;
+  const Autocast precision(config_.precision, arena_);
+  const AmbientScope restores_micro_step;
   std::vector<int64_t> sizes(micro_batches.size());
   std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   const int64_t samples = std::reduce(sizes.begin(), sizes.end());

@@ -69,7 +69,7 @@ std::string first_not_finite(const TrainingState& state, const ParameterArena& a
 }  // namespace
 
 void NumberCheck::refuse(const std::string& what, const Batch& batch) const {
-  const Autocast amp(config.precision, arena);
+  const Autocast precision(config.precision, arena);
   const Tensor images = batch.images.defined() ? step.input_of(on_device(batch, config.device)).input : Tensor();
   fail(ExitCode::numeric, "{}; first tensor that is not finite: {}; try a smaller learning rate than {}", what,
        first_not_finite(arena, model, images), config.optimizer.learning_rate);

@@ -92,7 +92,7 @@ void Judge::end_epoch(const Position& at, double training_loss, bool is_tested) 
 }
 
 Evaluation Judge::evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const {
-  const Autocast amp(config.precision, arena);
+  const Autocast precision(config.precision, arena);
   const double start = steady_seconds();
   const Evaluation evaluation = evaluate(model, source, config.device, hooks.is_interrupted, config.sum.exchange);
   seconds = steady_seconds() - start;
@@ -112,7 +112,7 @@ void Judge::keep_best() {
   const Validation* const kept = best_validation();
   if (!best.defined() || kept == &result.validations.back() || result.reached_target) return;
   arena.values.copy_from(best);
-  const Autocast amp(config.precision, arena);
+  const Autocast precision(config.precision, arena);
   result.epochs.back().test = evaluate(model, test, config.device, {}, config.sum.exchange);
   result.kept = fmt::format("step {} of epoch {}, whose accuracy of {:.2f} % in validation is the best", kept->step,
                             kept->epoch, kept->result.accuracy * 100);
