@@ -53,7 +53,7 @@ TrainingState Saver::state() {
   state.put_rows("progress.epochs", epochs, 5);
   state.put_rows("progress.validations", validations, 6);
   state.put_rows("progress.loss_scales", scales, 1);
-  if (judge.best.defined()) state.tensors[best_name] = judge.best.clone().to(Device::cpu);
+  if (evaluator.best.defined()) state.tensors[best_name] = evaluator.best.clone().to(Device::cpu);
   return state;
 }
 
@@ -96,7 +96,7 @@ void Saver::restore(const TrainingState& state, const EpochSize& epoch) {
       fail(ExitCode::checkpoint, "checkpoint: {} is {} {}, expected f32 {}", best_name, name(best->second.dtype()),
            best->second.shape(), arena.values.shape());
     }
-    judge.best = best->second.to(config.device);
+    evaluator.best = best->second.to(config.device);
   }
 }
 

@@ -74,8 +74,8 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   Losses losses(epoch, config, scaler.config().enabled);
   StepRunner runner(model, arena, *optimizer, scaler, training, config, hooks);
   NumberCheck numbers{model, arena, scaler, runner.step(), config, losses};
-  Judge judge{model, arena, *optimizer, test, config, hooks, numbers, result};
-  Saver saver{arena, *optimizer, scaler, config, hooks, numbers, judge, at, losses, result};
+  Evaluator evaluator{model, arena, *optimizer, test, config, hooks, numbers, result};
+  Saver saver{arena, *optimizer, scaler, config, hooks, numbers, evaluator, at, losses, result};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 
   // Gets the batches of the next step and runs it. Returns whether a hook asks for the state after it.
@@ -98,19 +98,19 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   // What follows a step. Returns whether another one does.
   const auto follow_up = [&](bool wants_state) {
     const bool is_late = runner.is_late(result.seconds);
-    if (judge.must_validate(at, epoch.steps)) judge.validate(at);
+    if (evaluator.must_validate(at, epoch.steps)) evaluator.validate(at);
     if (at.step == epoch.steps) {
       runner.compare_ranks(at);
-      const bool is_last = at.epoch == config.epochs || !judge.reason_to_end(is_late).empty();
-      judge.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
+      const bool is_last = at.epoch == config.epochs || !evaluator.reason_to_end(is_late).empty();
+      evaluator.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
       losses.read_scales(result.loss_scales);
       if (hooks.on_epoch) hooks.on_epoch(at.epoch, result.epochs.back());
       at = {at.epoch + 1};
       losses.restart();
     }
-    result.reached_target = judge.has_reached_target();
+    result.reached_target = evaluator.has_reached_target();
     if (at.epoch > config.epochs) return false;
-    result.ended_early = judge.reason_to_end(is_late);
+    result.ended_early = evaluator.reason_to_end(is_late);
     if (!result.ended_early.empty()) return false;
     if (wants_state) saver.save();
     return true;
@@ -126,7 +126,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     losses.read_scales(result.loss_scales);
     if (!stopped && hooks.on_state) saver.save();
     // A run that ended within an epoch is tested after the save, so that no state has this test.
-    if (!stopped && at.step > 0) judge.end_epoch(at, losses.mean(), true);
+    if (!stopped && at.step > 0) evaluator.end_epoch(at, losses.mean(), true);
   } catch (const Interrupted&) {
     result.interrupted = true;
     if (hooks.on_state) saver.save();
@@ -136,7 +136,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   result.loss_scale = scaler.scale();
   // What was evaluated is what the caller gets.
   if (const Tensor average = optimizer->average(); average.defined()) arena.values.copy_from(average);
-  if (!result.interrupted && !stopped) judge.keep_best();
+  if (!result.interrupted && !stopped) evaluator.keep_best();
   return result;
 }
 

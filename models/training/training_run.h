@@ -1,5 +1,5 @@
 // What the loop of models/training/train.cpp calls around its steps. models/training/training_checks.cpp has the bodies
-// of NumberCheck, models/training/validation.cpp those of Judge, models/training/resume.cpp those of Saver.
+// of NumberCheck, models/training/validation.cpp those of Evaluator, models/training/resume.cpp those of Saver.
 #pragma once
 
 #include <chrono>
@@ -161,7 +161,7 @@ struct NumberCheck {
 };
 
 // Evaluates a run's weights, for the result's epochs and validations, and says when they are good enough.
-struct Judge {
+struct Evaluator {
   Module& model;
   ParameterArena& arena;
   const Optimizer& optimizer;
@@ -192,7 +192,7 @@ struct Saver {
   const TrainConfig& config;
   const TrainHooks& hooks;
   NumberCheck& numbers;
-  Judge& judge;
+  Evaluator& evaluator;
   Position& at;
   Losses& losses;
   TrainResult& result;

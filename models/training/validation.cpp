@@ -61,14 +61,14 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   return {correct / predictions, loss_sum / predictions};
 }
 
-bool Judge::must_validate(const Position& at, int64_t steps_per_epoch) const {
+bool Evaluator::must_validate(const Position& at, int64_t steps_per_epoch) const {
   if (!config.validation || !is_due(config.validate_every, at.epoch, at.step, steps_per_epoch)) return false;
   if (result.validations.empty()) return true;
   const Validation& last = result.validations.back();
   return last.epoch != at.epoch || last.step != at.step;
 }
 
-void Judge::validate(const Position& at) {
+void Evaluator::validate(const Position& at) {
   const Range range("validate");
   const WithAverage averaged(arena, optimizer);
   double seconds = 0;
@@ -82,7 +82,7 @@ void Judge::validate(const Position& at) {
   if (hooks.on_validation) hooks.on_validation(result.validations.back());
 }
 
-void Judge::end_epoch(const Position& at, double training_loss, bool is_tested) {
+void Evaluator::end_epoch(const Position& at, double training_loss, bool is_tested) {
   const Range range("evaluate");
   const WithAverage averaged(arena, optimizer);
   EpochResult epoch{training_loss, result.seconds, {NAN, NAN}};
@@ -91,7 +91,7 @@ void Judge::end_epoch(const Position& at, double training_loss, bool is_tested) 
   result.epochs.push_back(epoch);
 }
 
-Evaluation Judge::evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const {
+Evaluation Evaluator::evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const {
   const Autocast precision(config.precision, arena);
   const double start = steady_seconds();
   const Evaluation evaluation = evaluate(model, source, config.device, hooks.is_interrupted, config.sum.exchange);
@@ -101,14 +101,14 @@ Evaluation Judge::evaluated(BatchSource& source, const char* what, const Positio
 }
 
 // The first of those of greatest accuracy; nullptr if there was none.
-const Validation* Judge::best_validation() const {
+const Validation* Evaluator::best_validation() const {
   const auto& all = result.validations;
   const auto found = std::ranges::max_element(all, {}, [](const Validation& v) { return v.result.accuracy; });
   return found == all.end() ? nullptr : &*found;
 }
 
 // Later weights than those of the best validation have only overfitted, or patience would not be asked for.
-void Judge::keep_best() {
+void Evaluator::keep_best() {
   const Validation* const kept = best_validation();
   if (!best.defined() || kept == &result.validations.back() || result.reached_target) return;
   arena.values.copy_from(best);
@@ -118,13 +118,13 @@ void Judge::keep_best() {
                             kept->epoch, kept->result.accuracy * 100);
 }
 
-bool Judge::has_reached_target() const {
+bool Evaluator::has_reached_target() const {
   if (!config.target) return false;
   if (!config.validation) return !result.epochs.empty() && config.target->is_reached_by(result.epochs.back().test);
   return !result.validations.empty() && config.target->is_reached_by(result.validations.back().result);
 }
 
-std::string Judge::reason_to_end(bool is_late) const {
+std::string Evaluator::reason_to_end(bool is_late) const {
   if (has_reached_target()) {
     return fmt::format("the target {} {:g} is reached", config.target->is_loss ? "loss" : "accuracy",
                        config.target->value);
