@@ -63,16 +63,16 @@ NextStep StepRunner::next(const Position& at, TrainResult& result) {
   }
   {
     const StepPart part("wait", result.parts.wait);
-    // The last step of an epoch gets the remaining batches.
+    // The last step of an epoch gets the remaining batches. A leaf is here a micro-batch (engine/ranks/leaf_tree.h).
     const int64_t done = at.step * config_.accumulate;
-    const int64_t leaves = std::min(training_.batches_per_epoch() - done, config_.accumulate);
-    const LeafRange own = leaves_of(leaves, config_.sum.ranks(), config_.sum.rank());
+    const int64_t count = std::min(training_.batches_per_epoch() - done, config_.accumulate);
+    const LeafRange own = leaves_of(count, config_.sum.ranks(), config_.sum.rank());
     next.share.first = own.begin;
     for (int64_t i = own.begin; i < own.end; ++i) {
       if (!config_.sum.exchange && hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
       next.batches.push_back(training_.next());
     }
-    for (int64_t i = 0; i < leaves; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       next.share.sizes.push_back(config_.sum.exchange
                                      ? std::min(training_.batch(), training_.samples() - (done + i) * training_.batch())
                                      : next.batches[static_cast<size_t>(i)].labels.size());
