@@ -118,7 +118,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
 
   try {
     runner.compare_ranks(at);
-    bool goes_on = follow_up(false);  // of the step before, if the run is resumed: it may lack its evaluation
+    bool goes_on = follow_up(false);  // of the step before a resumed run, which may lack its evaluation; else nothing
     while (goes_on) {
       const bool wants_state = take_step();
       goes_on = !stopped && follow_up(wants_state);

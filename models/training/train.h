@@ -167,10 +167,10 @@ struct Interrupted {};
 Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu,
                     const std::function<bool()>& is_interrupted = {}, Exchange* exchange = nullptr);
 
-// Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device
-// and are read ten times a second and at the end of an epoch. Throws Error: numeric, if a loss has become inf or NaN or
-// 20 steps in a row had to be skipped (names the step, the first tensor that is not finite, and its layer; the weights
-// are then useless); checkpoint, if resume_from does not fit.
+// Trains the model, whose parameters are in the arena, and tests it after every test_every-th epoch and the last. The
+// losses stay on the device and are read ten times a second and at the end of an epoch. Throws Error: numeric, if a
+// loss has become inf or NaN or 20 steps in a row had to be skipped (names the step, the first tensor that is not
+// finite, and its layer; the weights are then useless); checkpoint, if resume_from does not fit.
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks = {});
 
