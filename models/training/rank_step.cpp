@@ -21,7 +21,7 @@ void RankStep::announce(const StepShare& share) {
   share_ = share;
   if (!exchange_) return;
   const bool is_interrupted = is_interrupted_ && is_interrupted_();
-  flags_from_ranks_ = {exchange_->rank() == 0 && share.last ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
+  flags_from_ranks_ = {exchange_->rank() == 0 && share.time_is_up ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
   exchange_->start_gather(flags_from_ranks_.data(), flags_from_ranks_.size());
 }
 
@@ -68,7 +68,7 @@ void RankStep::wait_for_all() {
 }
 
 bool RankStep::finish(StepSeconds& seconds) {
-  if (!exchange_) return share_.last;
+  if (!exchange_) return share_.time_is_up;
   const StepPart part("exchange", seconds.exchange);
   sums_->finish_step();
   return flags_from_ranks_[0] != 0;

@@ -15,7 +15,7 @@ namespace hs {
 struct StepShare {
   std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
   int64_t first = 0;           // the first micro-batch of this rank
-  bool last = false;           // whether this rank wants no step after it
+  bool time_is_up = false;     // whether this rank wants no step after it
 };
 
 class RankStep : public TrainStep {  // of one run; not thread safe
@@ -44,7 +44,7 @@ class RankStep : public TrainStep {  // of one run; not thread safe
   RankSums* const sums_;
   StepShare share_;
   Tensor shared_;                        // among ranks: the loss of each micro-batch of the step
-  std::vector<float> flags_from_ranks_;  // among ranks: StepShare::last of rank 0, how many ranks are interrupted
+  std::vector<float> flags_from_ranks_;  // among ranks: StepShare::time_is_up of rank 0, how many ranks are interrupted
 };
 
 }  // namespace hs

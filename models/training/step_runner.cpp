@@ -22,7 +22,7 @@ const ResidentSet* resident_set(BatchSource& training, const TrainConfig& config
   return set;
 }
 
-bool has_taken_its_time(const TrainConfig& config, double seconds) {
+bool own_time_is_up(const TrainConfig& config, double seconds) {
   return config.max_seconds > 0 && seconds >= config.max_seconds;
 }
 
@@ -55,7 +55,7 @@ StepRunner::StepRunner(Module& model, ParameterArena& arena, Optimizer& optimize
 
 NextStep StepRunner::next(const Position& at, TrainResult& result) {
   NextStep next;
-  next.share.last = has_taken_its_time(config_, result.seconds);
+  next.share.time_is_up = own_time_is_up(config_, result.seconds);
   if (fits_group(at)) {
     next.steps = config_.graph_steps;
     next.share.sizes.assign(static_cast<size_t>(next.steps), set_->batch);
@@ -128,8 +128,8 @@ void StepRunner::show_first_batch(const Batch& batch) {
   hooks_.before_first_step(input, labels);
 }
 
-bool StepRunner::is_late(double seconds) const {
-  return config_.sum.exchange ? time_is_up_ : has_taken_its_time(config_, seconds);
+bool StepRunner::time_is_up(double seconds) const {
+  return config_.sum.exchange ? time_is_up_ : own_time_is_up(config_, seconds);
 }
 
 void StepRunner::compare_ranks(const Position& at) const {

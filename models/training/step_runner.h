@@ -22,7 +22,7 @@ struct NextStep {
   int64_t steps = 1;           // of a graph
 
   int64_t samples() const { return std::reduce(share.sizes.begin(), share.sizes.end()); }
-  Batch last() const { return batches.empty() ? Batch{} : batches.back(); }
+  Batch last_batch() const { return batches.empty() ? Batch{} : batches.back(); }
 };
 
 class StepRunner {  // of one run; not thread safe
@@ -38,7 +38,7 @@ class StepRunner {  // of one run; not thread safe
 
   const TrainStep& step() const { return *step_; }  // the one that is run, recorded or not
   // Whether it has taken config.max_seconds. Of ranks, rank 0's clock decides, a step later.
-  bool is_late(double seconds) const;
+  bool time_is_up(double seconds) const;
   void compare_ranks(const Position& at) const;  // see RankStep::compare_weights(); alone: nothing
 
  private:

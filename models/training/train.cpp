@@ -87,7 +87,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     at = {at.epoch, at.step + next.steps, at.samples + next.samples()};
     result.samples += next.samples();
     numbers.skips.ran(next.steps);
-    if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last());
+    if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last_batch());
     const double seconds = result.seconds + steady_seconds() - start;
     const bool wants_state =
         tell_hooks(hooks, {at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
@@ -97,11 +97,11 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   };
   // What follows a step. Returns whether another one does.
   const auto follow_up = [&](bool wants_state) {
-    const bool is_late = runner.is_late(result.seconds);
+    const bool time_is_up = runner.time_is_up(result.seconds);
     if (evaluator.must_validate(at, epoch.steps)) evaluator.validate(at);
     if (at.step == epoch.steps) {
       runner.compare_ranks(at);
-      const bool is_last = at.epoch == config.epochs || !evaluator.reason_to_end(is_late).empty();
+      const bool is_last = at.epoch == config.epochs || !evaluator.reason_to_end(time_is_up).empty();
       evaluator.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
       losses.read_scales(result.loss_scales);
       if (hooks.on_epoch) hooks.on_epoch(at.epoch, result.epochs.back());
@@ -110,7 +110,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     }
     result.reached_target = evaluator.has_reached_target();
     if (at.epoch > config.epochs) return false;
-    result.ended_early = evaluator.reason_to_end(is_late);
+    result.ended_early = evaluator.reason_to_end(time_is_up);
     if (!result.ended_early.empty()) return false;
     if (wants_state) saver.save();
     return true;

@@ -175,9 +175,9 @@ struct Evaluator {
   bool must_validate(const Position& at, int64_t steps_per_epoch) const;
   void validate(const Position& at);
   void end_epoch(const Position& at, double training_loss, bool is_tested);
-  bool has_reached_target() const;                // the newest validation or, if there are none, the newest test
-  std::string reason_to_end(bool is_late) const;  // before the last epoch; empty: none
-  void keep_best();                               // once training has ended
+  bool has_reached_target() const;                   // the newest validation or, if there are none, the newest test
+  std::string reason_to_end(bool time_is_up) const;  // before the last epoch; empty: none
+  void keep_best();                                  // once training has ended
 
  private:
   Evaluation evaluated(BatchSource& source, const char* what, const Position& at, double& seconds) const;

@@ -124,7 +124,7 @@ bool Evaluator::has_reached_target() const {
   return !result.validations.empty() && config.target->is_reached_by(result.validations.back().result);
 }
 
-std::string Evaluator::reason_to_end(bool is_late) const {
+std::string Evaluator::reason_to_end(bool time_is_up) const {
   if (has_reached_target()) {
     return fmt::format("the target {} {:g} is reached", config.target->is_loss ? "loss" : "accuracy",
                        config.target->value);
@@ -134,7 +134,7 @@ std::string Evaluator::reason_to_end(bool is_late) const {
     return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",
                        config.patience, kept->result.accuracy * 100, kept->step, kept->epoch);
   }
-  if (!is_late) return "";
+  if (!time_is_up) return "";
   return fmt::format("{:.1f} of at most {:.1f} s of training", result.seconds, config.max_seconds);
 }
 
