@@ -1,6 +1,8 @@
 // halfstep-bench scaling ranks: the time of a step on 1 to 4,096 ranks, by a model (bench/measure/rank_model.h). Its
-// record has "link": alpha, beta, gamma; "gradient_bytes"; "rows": strong and weak, by ranks, and measured, the ranks
-// that there are; "sums": one sum of all gradients, by ranks and all-reduce.
+// record has the model's constants ("link": alpha, the seconds of a message; beta and gamma, those to send and to add a
+// byte), and "gradient_bytes". "rows" has the model's step by ranks: "strong", the same step divided among them, and
+// "weak", one that grows with them; under mpirun also "measured", a step of the ranks that there are. "sums" has one
+// sum of all gradients, by ranks and all-reduce.
 #include <chrono>
 #include <map>
 #include <thread>
@@ -24,7 +26,7 @@ class PredictRanksCommand : public RecordingCommand {
   std::optional<Precision> precision_ = Precision::f32;
   int64_t threads_ = 0, rounds_ = 5;
   Link link_;
-  Gradients gradients_;
+  GradientSizes gradients_;
   std::unique_ptr<OneStep> step_;
   Batch micro_batch_;
   double gradient_bytes_ = 0;
@@ -53,38 +55,40 @@ class PredictRanksCommand : public RecordingCommand {
     flags.threads(threads_).unrecorded();
   }
 
-  int64_t leaves_of_each(int64_t ranks) const { return (what_.accumulate + ranks - 1) / ranks; }
+  int64_t micro_batches_of_each(int64_t ranks) const { return (what_.accumulate + ranks - 1) / ranks; }
 
   // With a transport: of all its ranks at once, and with MPI's sum of all gradients after backward.
-  StepTimes time_step(int64_t leaves, Transport* transport = nullptr) {
-    const std::vector<Batch> own(static_cast<size_t>(leaves), micro_batch_);
-    std::vector<float> gradients(static_cast<size_t>(gradient_bytes_) / sizeof(float));
+  StepTimes time_step(int64_t micro_batches, Transport* transport = nullptr) {
+    const std::vector<Batch> batches(static_cast<size_t>(micro_batches), micro_batch_);
+    std::vector<float> zeros(static_cast<size_t>(gradient_bytes_) / sizeof(float));
     if (transport) {
-      const TransferPtr all_are_here = transport->all_reduce(gradients);
+      const TransferPtr all_are_here = transport->all_reduce(zeros);
       // Asleep in between: waiting must not take the core from rank 0, which measures alone.
       while (!all_are_here->done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    const int any_rank = transport && transport->rank() == 0 ? 1 : 0;  // but this one, for messages
     StepTimes times;
     for (int64_t i = -1; i < rounds_; ++i) {
       check_signals();
-      const double start = steady_seconds(), backward = step_->run(own).backward;
-      if (transport) wait(*transport->all_reduce(gradients), transport->rank() == 0 ? 1 : 0, ExchangeOptions{}.timeout);
+      const double start = steady_seconds(), backward = step_->run(batches).backward;
+      if (transport) wait(*transport->all_reduce(zeros), any_rank, ExchangeOptions{}.timeout);
       if (i < 0) continue;  // warm-up
       times.all.push_back(steady_seconds() - start);
-      times.backward.push_back(backward / static_cast<double>(leaves));
+      times.backward.push_back(backward / static_cast<double>(micro_batches));
     }
     return times;
   }
 
   Json predict(bool is_strong, int64_t ranks) {
-    const int64_t leaves = is_strong ? leaves_of_each(ranks) : what_.accumulate;
-    if (!computing_.contains(leaves)) computing_[leaves] = time_step(leaves);
-    const double computing = median(computing_[leaves].all);
-    gradients_.backward = median(computing_[leaves].backward);
+    // The first call is of one rank, which the efficiency is relative to.
+    const int64_t micro_batches = is_strong ? micro_batches_of_each(ranks) : what_.accumulate;
+    if (!computing_.contains(micro_batches)) computing_[micro_batches] = time_step(micro_batches);
+    const double computing = median(computing_[micro_batches].all);
+    gradients_.backward = median(computing_[micro_batches].backward);
     const auto [total, exposed] = sum_buckets(gradients_, ranks, link_);
     return {{"kind", is_strong ? "strong" : "weak"},
             {"ranks", ranks},
-            {"leaves", leaves},
+            {"leaves", micro_batches},
             {"compute_ms", computing * 1e3},
             {"sum_ms", total * 1e3},
             {"exposed_ms", exposed * 1e3},
@@ -97,7 +101,7 @@ class PredictRanksCommand : public RecordingCommand {
   Json measure(Transport& transport) {
     const int ranks = transport.size();
     const double computing = predict(true, ranks)["compute_ms"].get<double>() / 1e3;
-    const std::vector<double> seconds = time_step(leaves_of_each(ranks), &transport).all;
+    const std::vector<double> seconds = time_step(micro_batches_of_each(ranks), &transport).all;
     transport.close();
     return {{"kind", "measured"},
             {"ranks", ranks},
@@ -135,7 +139,7 @@ class PredictRanksCommand : public RecordingCommand {
                     link_.gamma * 1e9),
         tables,
         {fmt::format("buckets of {} KiB or more are halved from 4 ranks on; by this model that pays from {:.1f} KiB on",
-                     gradients_.halving_kib, 4 * link_.alpha / (link_.beta + 2.5 * link_.gamma) / 1024),
+                     gradients_.halving_kib, halving_pays_from(link_) / 1024),
          "computing is that of one rank alone; gradients are taken to be ready evenly, and each pair of ranks to have "
          "a link"});
   }
@@ -160,7 +164,7 @@ class PredictRanksCommand : public RecordingCommand {
     }
     if (!by_hand && rank < 2) link_ = measure_link(*transport, 1 - rank, 4 * rounds_);
     if (rank > 0) {
-      time_step(leaves_of_each(transport->size()), transport.get());
+      time_step(micro_batches_of_each(transport->size()), transport.get());
       return transport->close();
     }
     link_.gamma = measure_gamma();

@@ -71,9 +71,12 @@ inline double ring_seconds(double n, double p, const Link& link) {
   return 2 * (p - 1) * link.alpha + n * (2 * link.beta + link.gamma) * (p - 1) / p;
 }
 
+// The bytes from which halving pays among four ranks: where the two times are equal.
+inline double halving_pays_from(const Link& link) { return 4 * link.alpha / (link.beta + 2.5 * link.gamma); }
+
 // What ranks sum in a step. Each bucket but the last has at least bucket_kib of whole parameters; as in
 // training, larger ones than `halving_kib` are halved from four ranks on.
-struct Gradients {
+struct GradientSizes {
   int64_t bucket_kib = 256, halving_kib = ExchangeOptions{}.halving_bytes >> 10;
   std::vector<int64_t> bytes = {};  // by parameter
   double backward = 0;              // seconds in which they become ready, from the last one on, each in the same time
@@ -81,7 +84,7 @@ struct Gradients {
 
 // The seconds of all sums, and of them those after the end of backward. One bucket after another is summed, each once
 // it is ready: bucket i ends at f_i = max(r_i, f_{i-1}) + c_i.
-inline std::pair<double, double> sum_buckets(const Gradients& gradients, double ranks, const Link& link) {
+inline std::pair<double, double> sum_buckets(const GradientSizes& gradients, double ranks, const Link& link) {
   double total = 0, end = 0;
   int64_t bytes = 0;
   for (size_t i = gradients.bytes.size(); i-- > 0;) {

@@ -54,7 +54,7 @@ TEST_CASE("overlap: a bucket waits for its gradients and for the bucket before i
   // Buckets of 3, 3 and 1 KiB are ready after 2, 4 and 10 s, and a KiB takes a second: 2 + 3 = 5, max(4, 5) + 3 = 8,
   // max(10, 8) + 1 = 11. The last one is what is left.
   const Link link = {0, 1.0 / 1024, 0};
-  Gradients gradients = {.bucket_kib = 2, .halving_kib = 99, .bytes = {0, 0, 1024, 3072, 3072}, .backward = 10};
+  GradientSizes gradients = {.bucket_kib = 2, .halving_kib = 99, .bytes = {0, 0, 1024, 3072, 3072}, .backward = 10};
   CHECK(sum_buckets(gradients, 2, link) == std::pair{7.0, 1.0});
   gradients.backward = 0;  // all are ready, and each waits for the one before it
   CHECK(sum_buckets(gradients, 2, link) == std::pair{7.0, 7.0});
