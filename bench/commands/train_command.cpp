@@ -22,7 +22,7 @@ class TrainCommand : public RecordingCommand {
   measure::StepFlags& settings_ = job_.settings;
   measure::Experiment& experiment_ = job_.experiment;
   measure::Ranks& ranks_ = job_.ranks;
-  // In the order in which they take part.
+  // What is not training itself, in the order of its calls: see bench/measure/train_part.h.
   const std::array<measure::MadePart, 7> parts_ = {measure::make_run_flags(job_),    measure::make_fine_tuning(job_),
                                                    measure::make_model_output(job_), measure::make_memory_budget(job_),
                                                    measure::make_saving(job_),       measure::make_curves(job_),
@@ -85,7 +85,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
                                           : fmt::format("the products by {}", fmt::join(units, ", "))));
   }
 
-  void warm_up(const cli::ForcedKernels& forced) const {
+  void check_by_short_run(const cli::ForcedKernels& forced) const {
     const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
     TrainHooks hooks;
     hooks.on_step = [&](const Progress&) { check_early_signals(); };
@@ -112,7 +112,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     outputs_.show_running(std::move(record));
   }
 
-  void measure(const Json& record, measure::Row& row) {
+  void run_all(const Json& record, measure::Row& row) {
     const SampleInfo& info = job_.data->train->info();
     const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
     cli::ProgressDisplay display(job_.quiet, job_.data->synthetic ? info.name : "", job_.repeat, experiment_.epochs,
@@ -128,6 +128,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
         if (diverged++ == 0) row.error = fmt::format("run {}: {}", job_.run, error.what());
       }
     }
+    // Caught in measure_and_write(), which writes the record and throws on.
     if (diverged > 0) fail(ExitCode::numeric, "{} of {} runs diverged; {}", diverged, job_.repeat, row.error);
   }
 
@@ -164,11 +165,12 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     });
     measure::then(hooks.on_epoch,
                   [&](int64_t epoch, const EpochResult&) { check_signals(fmt::format("epoch {}", epoch)); });
-    const auto take = [&](StagedModel& trained) {
+    const auto give_model_of_last_run = [&](StagedModel& trained) {
       if (job_.run < job_.repeat) return;
       for (const auto& part : parts_) part->with_model(trained);
     };
-    row.runs.push_back(measure::run_experiment(experiment_, *job_.data->train, *job_.data->test, seed, hooks, take));
+    row.runs.push_back(
+        measure::run_experiment(experiment_, *job_.data->train, *job_.data->test, seed, hooks, give_model_of_last_run));
     measure::RunRecord& run = row.runs.back();
     run.course = course.so_far().course;
     for (const auto& part : parts_) part->after_run(run);
@@ -237,14 +239,14 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
 
   void run(const cli::Flags& flags) override {
     try {
-      train(flags);
+      run_in_order(flags);
     } catch (const std::exception& error) {
       outputs_.show_failure(error.what());
       throw;
     }
   }
 
-  void train(const cli::Flags& flags) {
+  void run_in_order(const cli::Flags& flags) {
     for (const auto& part : parts_) part->check_flags(flags);
     join_ranks();
     settings_.use();
@@ -266,7 +268,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     // What a record says before anything has run.
     Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(*job_.data));
     record["headline"] = headline();
-    warm_up(forced);
+    check_by_short_run(forced);
     if (!job_.quiet) cli::notice(headline());
     measure_and_write(record);
   }
@@ -283,10 +285,9 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     };
     try {
       ranks_.start_measuring();
-      measure(record, row);
+      run_all(record, row);
       ranks = ranks_.to_json(row.runs);
     } catch (const Error& error) {
-      // A diverged run is a result; other failures are not.
       if (error.code() != ExitCode::numeric) throw;
       ranks = ranks_.to_json(row.runs);
       row.error = error.what();
@@ -295,7 +296,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     }
     for (const auto& part : parts_) part->after_runs(record);
     ranks_.leave();
-    job_.each(write_record);
+    job_.each(write_record);  // an error of writing waits for end(), so that the table is shown
     show(row, record["rows"][0]);
     job_.each.end();
     measure::check_goal(record["rows"], job_.goal);
