@@ -9,13 +9,13 @@
 namespace hs {
 namespace {
 
-constexpr Conv2dOptions conv3x3{.kernel_h = 3, .kernel_w = 3};
+constexpr Conv2dOptions unpadded_3x3{.kernel_h = 3, .kernel_w = 3};
 
 class MnistCnn : public StagedModel {
  public:
   MnistCnn(LayerKeys& keys, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, conv3x3, keys),
-        conv2_(32, 64, conv3x3, keys),
+      : conv1_(sizes.channels, 32, unpadded_3x3, keys),
+        conv2_(32, 64, unpadded_3x3, keys),
         dropout_(0.5, keys),
         linear_(64 * positions_after("mnist_cnn", sizes, side_after), sizes.classes, keys) {
     add_child("conv1", conv1_);
