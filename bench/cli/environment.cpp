@@ -67,17 +67,18 @@ std::string utc_now() {
 double load_average() {
   double load = NAN;
   getloadavg(&load, 1);
-  constexpr int samples = 20;
+  const bool seems_busy = load > cores() / 2.0;
+  constexpr int samples = 10;
   double running = 0;
-  for (int i = 0; i < samples && load > 0.5; ++i) {
+  for (int i = 0; i < samples && seems_busy; ++i) {
     std::ifstream file("/proc/loadavg");
     std::string skipped;
     int tasks = 0;  // of the fourth field, "3/140": three can run, one of which reads this
     if (!(file >> skipped >> skipped >> skipped >> tasks)) return load;
     running += tasks - 1;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return load > 0.5 ? std::min(load, running / samples) : load;
+  return seems_busy ? std::min(load, running / samples) : load;
 }
 
 }  // namespace
