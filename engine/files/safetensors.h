@@ -66,8 +66,9 @@ class SafetensorsFile : NonCopyable {  // a file, open for reading
   std::map<std::string_view, const SafetensorsEntry*> by_name_;
 };
 
-// A list of texts as one text of the metadata, in JSON, and back: nothing if that is no such list.
+// A list of texts as one text of the metadata, in JSON.
 std::string list_text(const std::vector<std::string>& texts);
+// The texts of such a list; nothing if it is none.
 std::optional<std::vector<std::string>> listed_texts(const std::string& list);
 
 // Writes and reads back what it wrote; the file appears at its path whole or not at all, and is on the disk then.
