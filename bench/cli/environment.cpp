@@ -67,10 +67,10 @@ std::string utc_now() {
 double load_average() {
   double load = NAN;
   getloadavg(&load, 1);
-  const bool seems_busy = load > cores() / 2.0;
+  if (!(load > cores() / 2.0)) return load;  // nobody calls that busy
   constexpr int samples = 10;
   double running = 0;
-  for (int i = 0; i < samples && seems_busy; ++i) {
+  for (int i = 0; i < samples; ++i) {
     std::ifstream file("/proc/loadavg");
     std::string skipped;
     int tasks = 0;  // of the fourth field, "3/140": three can run, one of which reads this
@@ -78,7 +78,7 @@ double load_average() {
     running += tasks - 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return seems_busy ? std::min(load, running / samples) : load;
+  return std::min(load, running / samples);
 }
 
 }  // namespace
