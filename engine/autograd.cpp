@@ -140,15 +140,14 @@ Tensor one_for(const Tensor& y) {
                                  : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
 }
 
-// The first gradient of a value is its sum, and a later one is added to it. But if the op's rule adds up two itself
-// (record_of_two), the newest waits in *more, and what waited there is added; not if an observer is to see the sum.
-void add_to(Partial& partial, Tensor gradient, Tensor* more) {
+// The first gradient of a value is its sum, and a later one is added to it.
+void add_to(Partial& partial, Tensor gradient, const Node& node) {
   if (!partial.sum.defined()) {
     partial.sum = std::move(gradient);
     return;
   }
-  if (more) std::swap(*more, gradient);
-  if (!gradient.defined()) return;
+  if (node.more && !Observers::wants(Event::gradient)) std::swap(*node.more, gradient);  // an observer sees the sum
+  if (!gradient.defined()) return;  // of two, the newer waits for the rule, which adds them up (record_of_two)
   Tensor sum = partial.owned ? partial.sum : partial.sum.empty_like();
   add_forward({partial.sum, gradient, sum});
   partial = {sum, true};
@@ -183,7 +182,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     check(place < order.size() && order[place] == info->node,
           "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
           info->node->op);
-    add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
+    add_to(interior[place], gradient, *info->node);
   };
 
   leaf_or_interior(y, std::exchange(dy, {}));
