@@ -27,7 +27,7 @@ GradInfo::~GradInfo() {
 
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward) {
   const bool needed = std::ranges::any_of(inputs, &Tensor::requires_grad);
-  if (needed && !ambient().recording) ambient().met_gradient = true;
+  if (needed && !ambient().recording) ambient().met_gradient = true;  // for checkpoint()
   if (!needed || !ambient().recording) return y;
   return record_always(op, std::move(y), inputs, std::move(backward));
 }
@@ -68,7 +68,7 @@ GradientMode claim_gradients(std::initializer_list<const GradientTarget*> target
   }
   for (const GradientTarget* target : targets) {
     if (!target->wanted()) continue;
-    if (!all_zero) gradient_of(*target->info_);
+    if (!all_zero) gradient_of(*target->info_);  // fills in zeros where the gradient only counts as zeros
     target->info_->grad_is_zero = false;
     ++target->info_->writes;
   }
