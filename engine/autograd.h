@@ -29,16 +29,16 @@ struct Node;
 struct GradInfo : NonCopyable {
   GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
   ~GradInfo();
-  Shape shape;                // the tensor's
-  DType dtype;                // the tensor's, and its gradient's
-  Tensor grad;                // leaves only; read it by gradient_of()
-  bool lacks_arena = false;   // leaves only: a module's parameter that is in no ParameterArena
-  uint32_t writes = 0;        // leaves only: how often rules have written to grad since it was set to zero
-  bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
-  Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage
-  uint64_t cast_version = 0;  // leaves only: the storage version that cast was made from
-  std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
+  Shape shape;                      // the tensor's
+  DType dtype;                      // the tensor's, and its gradient's
   std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
+  Tensor grad;                      // this and the rest: of leaves only; read it by gradient_of()
+  bool grad_is_zero = false;        // grad counts as zeros, whatever it holds, until something is written to it
+  uint32_t writes = 0;              // how often rules have written to grad since it was set to zero
+  std::weak_ptr<const void> arena;  // expired unless a live ParameterArena owns the parameter
+  bool lacks_arena = false;         // a module's parameter that is in no ParameterArena
+  Tensor cast;                      // the value in a 16-bit type, as of version cast_version of its storage
+  uint64_t cast_version = 0;        // the storage version that cast was made from
 };
 
 // One recorded op.
