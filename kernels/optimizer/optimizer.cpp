@@ -303,12 +303,12 @@ void Optimizer::step(GradScaler& scaler, const Tensor& loss, int64_t micro_batch
   check(!reads_loss() || loss.defined(), "optimizer: outliers of the loss, but step() was not given one");
   const Op op("optimizer");
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
-  const bool measures = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0;
   const StepRule rule{config_.beta1,   config_.beta2,   config_.clip,        config_.schedule,
                       scaler.config(), config_.outlier, config_.loss_outlier};
   arena_.gradients();  // fills in zeros where nothing was written
-  begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
-              measures ? gradients_ : no_tensor(), loss, usual_, log_ ? *log_ : StepLog()});
+  Tensor& measured = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0 ? measured_ : no_tensor();
+  const Tensor& gradient = measured.defined() ? gradients_ : no_tensor();
+  begin_step({rule, measured, scaler.state(), step_, rates_, gradient, loss, usual_, log_ ? *log_ : StepLog()});
   arena_.update([this](Tensor& casts) { update(casts); });
   if (values_.size() < arena_.values.size()) fold(micro_batches);
   if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});
