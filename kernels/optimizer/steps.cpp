@@ -85,6 +85,11 @@ void fold_statistics_cpu(const FoldStatistics& call) {
   for (int64_t i = 0; i < call.value.size(); ++i) value[i] += momentum * (sum[i] / count - value[i]);
 }
 
+// Writes the weights from first to last - 1 in 16 bits, to an array of all.
+void write_cast(const float* w, int64_t first, int64_t last, DType type, void* cast) {
+  for_f32_or_16_bits(type, [=]<class T>() { store_block(w + first, static_cast<T*>(cast) + first, last - first); });
+}
+
 // Updates pieces of the parameters that have one weight decay by `loop`, and casts each while it is in the cache.
 template <auto loop, class Call, class Update, class... State>
 void update_all(const Call& call, Update update, State*... state) {
@@ -92,19 +97,16 @@ void update_all(const Call& call, Update update, State*... state) {
   if (rates[rate_skip] != 0) return;
   update.begin(rates);
   float* w = call.value.template mutable_data<float>();
-  Tensor& cast = call.cast;
-  Half* f16 = cast.defined() && cast.dtype() == DType::f16 ? cast.mutable_data<Half>() : nullptr;
-  BFloat16* bf16 = cast.defined() && cast.dtype() == DType::bf16 ? cast.mutable_data<BFloat16>() : nullptr;
+  void* const cast = call.cast.defined() ? call.cast.mutable_raw_data() : nullptr;
   const float* decay = call.decay.defined() ? call.decay.template data<float>() : nullptr;
   const int64_t piece = decay ? ParameterArena::granule : cast_piece;
-  parallel_ranges(call.value.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+  parallel_ranges(call.value.size(), elementwise_grain, [=, type = call.cast.dtype()](int64_t begin, int64_t end) {
     [[maybe_unused]] const FlushSubnormals flush;
     for (int64_t first = begin, last; first < end; first = last) {
       last = std::min(first + piece, end);
       const float weight_decay = decay ? decay[first / piece] : update.rule.weight_decay;
       loop(update, weight_decay, last - first, g + first, w + first, (state + first)...);
-      if (f16) narrow(w + first, f16 + first, last - first);
-      if (bf16) narrow(w + first, bf16 + first, last - first);
+      if (cast) write_cast(w, first, last, type, cast);
     }
   });
 }
