@@ -185,10 +185,7 @@ class Kernel : public KernelSlot {
   // variant: only variants with this layout run it, and if none can, the call fails.
   const VariantBase& operator()(const Call& call) {
     const auto tensors = call.tensors();
-    if (const KernelSpy* const spy = spy_) [[unlikely]] {
-      const SpyScope nobody(nullptr);
-      return (*spy)({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
-    }
+    if (spy_) return call_spied(call, tensors);
     Variant& variant = select_tuned(call, tensors);
     const int64_t bytes = variant.options.workspace ? variant.options.workspace(call) : 0;
     if (bytes < 0) fail_workspace(variant, bytes);
@@ -219,6 +216,12 @@ class Kernel : public KernelSlot {
   void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }
 
  private:
+  const VariantBase& call_spied(const Call& call, CallTensors tensors) {
+    const KernelSpy& spy = *spy_;
+    const SpyScope nobody(nullptr);
+    return spy({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
+  }
+
   static const char* layout_of(const Call& call) {
     if constexpr (requires { call.layout; }) return call.layout;
     return nullptr;
