@@ -43,21 +43,23 @@ void for_f32_or_f64(DType dtype, const Body& body) {
   body.template operator()<float>();
 }
 
-// The same with T = float, Half or BFloat16. REQUIRES: is_float for this dtype, and not f64
+// Calls body.operator()<T>() with T = float, Half or BFloat16, and returns what that does. REQUIRES: is_float for this
+// dtype, and not f64
 template <class Body>
 auto for_f32_or_16_bits(DType dtype, const Body& body) {
   if (dtype == DType::f16) return body.template operator()<Half>();
   if (dtype == DType::bf16) return body.template operator()<BFloat16>();
   return body.template operator()<float>();
 }
-// The same with T = float, double, Half or BFloat16. REQUIRES: is_float for this dtype
+
+// Calls body.operator()<T>() with T = float, double, Half or BFloat16. REQUIRES: is_float for this dtype
 template <class Body>
 void for_float_type(DType dtype, const Body& body) {
   if (dtype == DType::f64) return body.template operator()<double>();
   for_f32_or_16_bits(dtype, body);
 }
 
-// Both with the types of x and y: body.operator()<T, N>(). REQUIRES: is_float_or_narrower
+// The two above with the types of x and y: body.operator()<T, N>(). REQUIRES: is_float_or_narrower
 template <class Body>
 void for_f32_or_16_bits(const Tensor& x, const Tensor& y, const Body& body) {
   for_f32_or_16_bits(y.dtype(), [&]<class N>() {
@@ -144,7 +146,7 @@ class Block {
   Computing<T> buffer_[stores_16_bits<T> ? block_size : 1];
 };
 
-// The inverse: stores `count` values, rounded to T.
+// The inverse of as_computing(): stores `count` values, rounded to T.
 template <class T>
 void store_block(const Computing<T>* values, T* to, int64_t count) {
   if constexpr (stores_16_bits<T>) {
