@@ -14,21 +14,23 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
         name(labels.dtype()), labels.shape());
 }
 
-// Undefined if no kernel computes both.
-Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing) {
-  if (!logits.requires_grad() || !ambient().recording || !ambient().fuse || softmax_cross_entropy_forward.is_forced() ||
-      softmax_cross_entropy_backward.is_forced() ||
+// Computes the loss and its gradient at once, which on the CPU would gain nothing. Returns false, and has done nothing,
+// unless one kernel does both.
+bool compute_both(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing, Tensor& loss) {
+  if (!dloss.defined() || !logits.requires_grad() || !ambient().recording || !ambient().fuse ||
+      softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
       !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, no_tensor(), no_tensor()})) {
-    return {};
+    return false;
   }
-  Tensor loss = Tensor::empty({}, DType::f32, logits.device()), dlogits = logits.empty_like();
+  Tensor dlogits = logits.empty_like();
   softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
-  return record("softmax_cross_entropy", loss, {logits},
-                [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
-                  check(dy.raw_data() == dloss.raw_data(),
-                        "got another gradient than the one announced; pass the same");
-                  return {dlogits};
-                });
+  loss =
+      record("softmax_cross_entropy", loss, {logits},
+             [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
+               check(dy.raw_data() == dloss.raw_data(), "got another gradient than the one announced; pass the same");
+               return {dlogits};
+             });
+  return true;
 }
 
 }  // namespace
@@ -37,10 +39,8 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
-  if (dloss.defined() && logits.device() != Device::cpu) {  // on the CPU one kernel for both would gain nothing
-    if (Tensor both = with_gradient(logits, labels, dloss, smoothing); both.defined()) return both;
-  }
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
+  if (logits.device() != Device::cpu && compute_both(logits, labels, dloss, smoothing, loss)) return loss;
   softmax_cross_entropy_forward({logits, labels, loss, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
                 [logits = logits.saved(), labels = labels.saved(), smoothing](const Tensor& dy) -> Gradients {
