@@ -66,13 +66,13 @@ struct ArgmaxMatches {  // count, an i32 scalar, of the rows that count_correct(
 };
 constinit inline Kernel<ArgmaxMatches> argmax_matches{"argmax_matches"};
 
-// q of a row.
+// The target probabilities q of a row: one-hot, or smoothed.
 template <class Real>
 struct TargetRow {
   Real others, label;  // for each other class, and for the label's
   TargetRow(float smoothing, int64_t classes)
       : others(static_cast<Real>(smoothing) / static_cast<Real>(classes)),
-        label(1 - static_cast<Real>(smoothing) + others) {}  // as in the head of this file
+        label(1 - static_cast<Real>(smoothing) + others) {}  // smoothing: 0 is one-hot
 };
 
 }  // namespace hs
