@@ -46,18 +46,18 @@ HS_HOST_DEVICE constexpr Random4 random_counter(const RandomStream& stream, uint
   return {{block, stream.micro_step, stream.step, what}};
 }
 
-// Numbers 4*block .. 4*block+3 of a stream.
+// Words 4*block .. 4*block+3 of a stream.
 HS_HOST_DEVICE constexpr Random4 random_block(const RandomStream& stream, uint32_t block) {
   return philox4x32(random_counter(stream, block), static_cast<uint32_t>(stream.seed),
                     static_cast<uint32_t>(stream.seed >> 32));
 }
 
-// Number `index` of a stream.
+// Word `index` of a stream.
 HS_HOST_DEVICE constexpr uint32_t random_bits(const RandomStream& stream, uint64_t index) {
   return random_block(stream, static_cast<uint32_t>(index / 4)).word[index % 4];
 }
 
-// The numbers of a stream in turn: each block is computed once. One thread at a time.
+// The words of a stream in turn: each block is computed once. One thread at a time.
 class RandomSequence {
  public:
   explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}  // at random_bits(stream, 0)

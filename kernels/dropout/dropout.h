@@ -44,8 +44,8 @@ HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) {
   return nearest < 1 ? 1 : nearest > 65535 ? 65535 : nearest;
 }
 
-// The number of element i is half i % 2, the low one first, of word i % 8 / 2 of block i / 8 of the stream: a block in
-// memory, read as eight little-endian 16-bit numbers. i: 0 to dropout_group - 1.
+// Whether element i of a group of dropout_group is kept: by number i of its block, read as eight little-endian 16-bit
+// numbers, which is the low half of word i / 2 if i is even, and the high one if i is odd.
 HS_HOST_DEVICE constexpr bool dropout_keeps(const Random4& block, int i, uint32_t threshold) {
   return (block.word[i / 2] >> (i % 2 * 16) & 0xffffu) >= threshold;
 }
