@@ -49,6 +49,7 @@ TrainingState Saver::state() {
   }
   for (const float scale : result.loss_scales) scales.push_back({scale});
   state.put_rows("progress.seconds", seconds, seconds[0].size());
+  if (result.parts.exchange > 0) state.put_rows("progress.exchange", {{result.parts.exchange}}, 1);  // 0.2.0: none
   state.put_rows("progress.losses", {{losses.sum(), static_cast<double>(losses.samples())}}, 2);
   state.put_rows("progress.epochs", epochs, 5);
   state.put_rows("progress.validations", validations, 6);
@@ -75,6 +76,7 @@ void Saver::restore(const TrainingState& state, const EpochSize& epoch) {
   const auto seconds = seconds_of(result);
   const std::vector<double> saved_seconds = one_row("progress.seconds", seconds.size());
   for (size_t i = 0; i < seconds.size(); ++i) *seconds[i] = saved_seconds[i];
+  if (state.tensors.contains("progress.exchange")) result.parts.exchange = one_row("progress.exchange", 1)[0];
   const std::vector<double> sums = one_row("progress.losses", 2);
   losses.restart(std::min(at.step * config.accumulate, epoch.batches), sums[0],
                  TrainingState::count("progress.losses", sums[1]));

@@ -167,12 +167,14 @@ TEST_CASE("no saved field is redundant: without it, or with zeros in it, the res
   }
   TrainingState longer = middle;
   longer.put_rows("progress.seconds", {{1000, 1, 2, 3, 4, 5, 6, 7}}, 8);
-  const TrainResult late = run.train(&longer).result;
-  CHECK(late.seconds > 1000);
-  const StepSeconds& parts = late.parts;
+  longer.put_rows("progress.exchange", {{8.5}}, 1);
+  const TinyRun::Outcome late = run.train(&longer);
+  CHECK(late.result.seconds > 1000);
+  const StepSeconds& parts = late.result.parts;
   const double found[] = {parts.wait,   parts.upload, parts.forward, parts.backward,
-                          parts.update, parts.replay, parts.save};
-  for (int i = 0; i < 7; ++i) CHECK(std::floor(found[i]) == i + 1);
+                          parts.update, parts.replay, parts.save,    parts.exchange};
+  for (int i = 0; i < 8; ++i) CHECK(std::floor(found[i]) == i + 1);
+  CHECK(late.states.back().rows("progress.exchange", 1) == Rows{{8.5}});
   for (const auto& [name, value] : middle.values) {
     CAPTURE(name);
     TrainingState damaged = middle;

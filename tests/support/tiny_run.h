@@ -127,6 +127,7 @@ struct TinyRun {
 inline TrainingState without_times(const TrainingState& state) {
   TrainingState rest = state;
   rest.tensors.erase("progress.seconds");
+  rest.tensors.erase("progress.exchange");
   const auto clear = [&](const char* name, size_t all, const std::vector<size_t>& columns) {
     Rows rows = state.rows(name, all);
     for (auto& row : rows) {
