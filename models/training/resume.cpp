@@ -32,7 +32,7 @@ TrainingState Saver::state() {
   numbers.read_losses(at);
   losses.read_scales(result.loss_scales);
   TrainingState state = copy_state(arena, optimizer, scaler);
-  numbers.state(state, at);
+  numbers.check_state(state, at);
   state.values = {{"epoch", std::to_string(at.epoch)},
                   {"step", std::to_string(at.step)},
                   {"position", std::to_string(at.samples)},

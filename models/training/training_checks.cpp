@@ -93,15 +93,15 @@ void NumberCheck::read_losses(const Position& at, const Batch& last) {
 }
 
 // An epoch's last update affects the loss of an evaluation first.
-void NumberCheck::evaluation(const Evaluation& evaluation, const char* what, BatchSource& source,
-                             const Position& at) const {
+void NumberCheck::check_evaluation(const Evaluation& evaluation, const char* what, BatchSource& source,
+                                   const Position& at) const {
   if (std::isfinite(evaluation.loss)) return;
   refuse(fmt::format("the {} loss became {} after step {} of epoch {}", what,
                      std::isnan(evaluation.loss) ? "nan" : "inf", at.step, at.epoch),
          config.sum.exchange ? Batch{} : source.next());
 }
 
-void NumberCheck::state(const TrainingState& state, const Position& at) const {
+void NumberCheck::check_state(const TrainingState& state, const Position& at) const {
   if (const std::string bad = first_not_finite(state, arena); !bad.empty()) {
     fail(ExitCode::numeric, "after step {} of epoch {}, {} is not finite; try a smaller learning rate than {}", at.step,
          at.epoch, with_layer(bad), config.optimizer.learning_rate);

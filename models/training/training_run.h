@@ -153,8 +153,8 @@ struct NumberCheck {
 
   // Reads the losses, and how many steps were skipped. last: a batch of the step before; may be empty
   void read_losses(const Position& at, const Batch& last = {});
-  void evaluation(const Evaluation& evaluation, const char* what, BatchSource& source, const Position& at) const;
-  void state(const TrainingState& state, const Position& at) const;
+  void check_evaluation(const Evaluation& evaluation, const char* what, BatchSource& source, const Position& at) const;
+  void check_state(const TrainingState& state, const Position& at) const;
 
  private:
   [[noreturn]] void refuse(const std::string& what, const Batch& batch) const;

@@ -96,7 +96,7 @@ Evaluation Evaluator::evaluated(BatchSource& source, const char* what, const Pos
   const double start = steady_seconds();
   const Evaluation evaluation = evaluate(model, source, config.device, hooks.is_interrupted, config.sum.exchange);
   seconds = steady_seconds() - start;
-  numbers.evaluation(evaluation, what, source, at);
+  numbers.check_evaluation(evaluation, what, source, at);
   return evaluation;
 }
 
