@@ -34,10 +34,9 @@ GradScalerConfig scaling_of(const TrainConfig& config) {
 void check_combination(const TrainConfig& config, const TrainHooks& hooks) {
   check(!config.graph || (!hooks.on_gradients && !hooks.on_loss),
         "train: on_gradients and on_loss cannot be called within a graph; switch one off");
-  check(!config.sum.exchange ||
-            (config.graph_steps == 1 && !hooks.should_stop && config.accumulate >= config.sum.exchange->size()),
-        "train: ranks need a micro-batch each, and neither a graph of several steps nor should_stop; use a larger "
-        "accumulate");
+  if (!config.sum.exchange) return;
+  check(config.graph_steps == 1 && !hooks.should_stop, "train: with ranks, use graph_steps 1 and no should_stop");
+  check(config.accumulate >= config.sum.exchange->size(), "train: fewer micro-batches than ranks; accumulate more");
 }
 
 // Tells the hooks of each of the `count` steps that have run, up to `last`. Returns whether one asks for the state.
