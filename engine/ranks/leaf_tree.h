@@ -25,7 +25,7 @@ struct LeafRange {  // leaves begin .. end - 1
 };
 
 // The leaves of a rank: neighbours, as many as of any other rank or one more or less. With fewer leaves than ranks the
-// last ranks have none. REQUIRES: 0 <= rank < ranks
+// last ranks have none. Batches of an evaluation are divided so, too. REQUIRES: 0 <= rank < ranks
 LeafRange leaves_of(int64_t leaves, int ranks, int rank);
 
 struct TreeNode {  // leaves index * 2^level .. (index + 1) * 2^level - 1

@@ -28,24 +28,24 @@ GradientSum::GradientSum(ParameterArena& arena, const SumConfig& config)
 }
 
 const ReducePlan& GradientSum::plan() {
-  const auto [found, is_new] = plans_.try_emplace(leaves_);
-  if (is_new) found->second = reduce_plan(leaves_, config_.ranks(), config_.rank());
+  const auto [found, is_new] = plans_.try_emplace(micro_batches_);
+  if (is_new) found->second = reduce_plan(micro_batches_, config_.ranks(), config_.rank());
   return found->second;
 }
 
-void GradientSum::begin(int64_t leaves) {
-  leaves_ = leaves;
+void GradientSum::begin(int64_t micro_batches) {
+  micro_batches_ = micro_batches;
   sent_ = kept_count_ = 0;
-  has_leaf_ = false;
-  counter_ = LeafCounter(leaves_of(leaves, config_.ranks(), config_.rank()).begin);
+  has_begun_ = false;
+  counter_ = LeafCounter(leaves_of(micro_batches, config_.ranks(), config_.rank()).begin);
 }
 
-void GradientSum::begin_leaf() {
-  if (config_.tree && has_leaf_) keep();
-  has_leaf_ = true;
+void GradientSum::begin_micro_batch() {
+  if (config_.tree && has_begun_) keep();
+  has_begun_ = true;
 }
 
-// Adds the leaf in the arena to what is kept, and makes room for the next one.
+// Adds the gradients in the arena to what is kept, and makes room for the next micro-batch's.
 void GradientSum::keep() {
   Tensor& gradients = arena_.gradients();
   for (int left = counter_.add(); left > 0; --left) accumulate(kept_[--kept_count_], gradients);
@@ -125,8 +125,8 @@ void GradientSum::send(const Bucket& bucket) {
 bool GradientSum::finish(const std::function<bool()>& stop) {
   if (config_.exchange) {
     while (sent_ < buckets_.size()) send(buckets_[sent_++]);
-    // What the other ranks' rules wrote is in the sum: as much as this one's did when it last had a leaf.
-    for (size_t i = 0; !has_leaf_ && i < arena_.parameters().size(); ++i) {
+    // What the other ranks' rules wrote is in the sum: as much as this one's did when it last had a micro-batch.
+    for (size_t i = 0; !has_begun_ && i < arena_.parameters().size(); ++i) {
       arena_.parameters()[i].value->grad_info()->writes = writes_expected_.empty() ? 1 : writes_expected_[i];
     }
     // The processes first: they wait for each other no longer than the timeout.

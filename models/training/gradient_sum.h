@@ -40,11 +40,11 @@ class GradientSum : private Observer {  // of one training run; not thread safe
  public:
   GradientSum(ParameterArena& arena, const SumConfig& config);  // arena must outlive it
 
-  // Begins the sum over all ranks of a step with `leaves` micro-batches. REQUIRES: the gradients are zero
-  void begin(int64_t leaves);
+  // Begins the sum over all ranks of a step with so many micro-batches. REQUIRES: the gradients are zero
+  void begin(int64_t micro_batches);
   // Around the backward of each of this rank's micro-batches. `last`: of this rank
-  void begin_leaf();
-  void backward(bool last, const std::function<void()>& run);  // calls run(); see begin_leaf()
+  void begin_micro_batch();
+  void backward(bool last, const std::function<void()>& run);  // calls run(); see begin_micro_batch()
   // After the last backward: from here on the arena has the sum, as RankSums::wait() says. False if stop() said so
   // first: the gradients are then garbage.
   bool finish(const std::function<bool()>& stop);
@@ -67,16 +67,16 @@ class GradientSum : private Observer {  // of one training run; not thread safe
   ParameterArena& arena_;
   const SumConfig config_;
   std::vector<Bucket> buckets_;
-  std::map<int64_t, ReducePlan> plans_;  // by leaves
+  std::map<int64_t, ReducePlan> plans_;  // by micro-batches
 
-  int64_t leaves_ = 0;
+  int64_t micro_batches_ = 0;  // of the step: the tree's leaves
   LeafCounter counter_{0};
   std::vector<Tensor> kept_;  // the first kept_count_ are in use
   size_t kept_count_ = 0;
-  bool has_leaf_ = false;  // the arena has one that has not been kept
-  size_t sent_ = 0;        // buckets
-  // By parameter: GradInfo::writes at the begin of a leaf's backward, how many a backward makes, and how many this one
-  // had made when the bucket was sent.
+  bool has_begun_ = false;  // a micro-batch of the step, whose gradients are in the arena
+  size_t sent_ = 0;         // buckets
+  // By parameter: GradInfo::writes at the begin of a micro-batch's backward, how many a backward makes, and how many
+  // this one had made when the bucket was sent.
   std::vector<uint32_t> writes_before_, writes_expected_, writes_sent_;
 };
 

@@ -36,7 +36,7 @@ const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches
   if (micro_batches.empty()) exchange_losses();
   for (const Batch& batch : micro_batches) {
     if (!exchange_ && is_interrupted_ && is_interrupted_()) throw Interrupted();
-    sum_.begin_leaf();
+    sum_.begin_micro_batch();
     const Loss now = forward_part(batch, samples, seconds);
     const bool is_last = losses_.size() == micro_batches.size();
     if (is_last) exchange_losses();

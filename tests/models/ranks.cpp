@@ -173,7 +173,7 @@ TEST_CASE("a parameter that is used twice is sent when both gradients are in") {
         arena.zero_gradients();
         sum.begin(4);
         for (int64_t leaf = own.begin; leaf < own.end; ++leaf) {
-          sum.begin_leaf();
+          sum.begin_micro_batch();
           const Tensor y = model.forward(uniform_init({2, 4}, 1, 8, static_cast<uint32_t>(leaf + 1), 0));
           sum.backward(leaf + 1 == own.end, [&] { backward(y, y.detach().clone()); });
         }
