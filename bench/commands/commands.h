@@ -16,7 +16,7 @@
 
 namespace hs::bench::commands {
 
-using cli::Group, cli::own;  // where --help has a flag
+using cli::Group, cli::own;  // the group under which --help lists a flag; own(): this command's
 
 // A command that measures: its results are a record, in the files that --json and its kind name.
 class RecordingCommand : public cli::Command {

@@ -46,7 +46,7 @@ class GenerateCommand : public cli::Command {
         },
         device);
     text += '\n';
-    ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);
+    ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);  // escaped on a terminal alone
   }
 };
 

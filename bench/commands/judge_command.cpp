@@ -46,8 +46,8 @@ class JudgeCommand : public RecordingCommand {
   void run(const cli::Flags& flags) override {
     outputs_.open();
     set_threads(static_cast<int>(threads_));  // not yet started: a copy of this process would have none of them
-    const bool is_variant = file_[0].find('=') != std::string::npos && !std::filesystem::exists(file_[0]);
-    is_variant ? static_cast<void>(options_.variant = file_[0]) : cli::load_plugins(file_);
+    if (file_[0].find('=') != std::string::npos && !std::filesystem::exists(file_[0])) options_.variant = file_[0];
+    if (options_.variant.empty()) cli::load_plugins(file_);
     const std::vector<Json> verdicts = judge::judge(options_);
     Json record = report::new_record(name(), Device::cpu, flags.config());
     record["verdicts"] = verdicts;
