@@ -393,11 +393,16 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   RowRun whole = how;
   whole.frozen = whole.missing = {};
   if (candidate) return run_candidate(row, whole, what, body);
-  if (!only) run(what + " with the default variants");
+  std::map<const KernelSlot*, std::set<const VariantBase*>> by_default;
+  if (!only) {
+    run(what + " with the default variants");
+    for_each_called(calls_before, [&](KernelSlot* slot, const VariantBase* v) { by_default[slot].insert(v); });
+  }
   for (KernelSlot* slot : slots_of(row, whole)) {
     if (only && slot != only) continue;
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
-      if (v->device != how.device) continue;
+      const bool has_run = by_default[slot] == std::set{v};  // for every call of the slot
+      if (v->device != how.device || has_run) continue;
       const Afterwards end([slot] { slot->force(nullptr); });
       slot->force(v->name);
       runs_forced(what + " with " + slot->name() + "=" + v->name, run);

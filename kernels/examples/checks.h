@@ -60,9 +60,9 @@ void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how);
 std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 
-// Calls body(description) with the default variants, and then with each variant of each slot of the row forced in turn;
-// skips variants that do not support the row (another row must reach them: reached_variants()). An Error of a forced
-// variant is a failed check. only: with the variants of this slot, and without the default ones.
+// Calls body(description) with the default variants, and then with each other variant of each slot of the row forced in
+// turn; skips variants that do not support the row (another row must reach them: reached_variants()). An Error of a
+// forced variant is a failed check. only: with the variants of this slot, all forced.
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body,
                       const KernelSlot* only = nullptr);
 
