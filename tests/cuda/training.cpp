@@ -96,11 +96,11 @@ struct Run {
 Run resident(const char* model, Precision precision, bool shuffle = true, const AugmentOptions& augment = {}) {
   Run run(model);
   run.loading = {.batch = 4, .shuffle = shuffle, .device = Device::cuda, .cache = CacheMode::device};
-  run.config.epochs = 4;
+  run.config.epochs = 2;
   run.config.optimizer = {.schedule = {.kind = ScheduleKind::cosine}};
   run.config.precision = precision;
   run.config.augment = augment;
-  run.config.scaler.initial = 0x1p30f;
+  run.config.scaler.initial = 0x1p24f;
   return run;
 }
 
