@@ -143,13 +143,13 @@ TEST_CASE("the project's own variants are right") {
 TEST_CASE("a record of the judge is shown again, whatever the verdict") {
   const TemporaryFolder folder;
   const Surroundings around{.folder = folder.path};
-  fs::copy_file(HALFSTEP_CHEATS "/relu.so", folder / "relu.so");
-  CHECK(run_bench_line("judge relu.so --quick --json refused.json", around).code == 1);  // a relative name
+  fs::copy_file(HALFSTEP_CHEATS "/softmax.so", folder / "softmax.so");
+  CHECK(run_bench_line("judge softmax.so --quick --json refused.json", around).code == 1);  // a relative name
   const json refused = json::parse(read_text(folder / "refused.json"));
   REQUIRE(refused["plugins"].size() == 1);
-  CHECK(refused["plugins"][0]["file"] == "relu.so");
+  CHECK(refused["plugins"][0]["file"] == "softmax.so");
   CHECK(refused["plugins"][0]["sha256"].get<std::string>().size() == 64);
-  CHECK(contains(refused["plugins"][0]["variants"].dump(), "\"relu_forward=crash (cpu)\""));
+  CHECK(contains(refused["plugins"][0]["variants"].dump(), "\"softmax_forward=overflow (cpu)\""));
   run_successfully("judge begin_step=simple --quick --json right.json", around);
   CHECK_FALSE(json::parse(read_text(folder / "right.json")).contains("plugins"));
   for (const std::string file : {"refused.json", "right.json"}) {
