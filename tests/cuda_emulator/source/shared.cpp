@@ -116,22 +116,26 @@ struct Check {
 };
 
 struct Copy {
-  int thread;
   SharedBuffer* buffer;
   ptrdiff_t offset;
   const void* from;
   int bytes, valid_bytes;
   int group;  // number of the thread's commit, -1: not committed
 };
-auto& copies = *new std::vector<Copy>;  // of the running block, in order of issue
-auto& commits = *new std::vector<int>;  // per thread
-uint32_t copies_of_block = 0;           // its first_epoch
+struct Copies {               // of one thread
+  std::vector<Copy> started;  // and not waited for, in order of issue
+  int commits = 0;
+};
+auto& copies = *new std::vector<Copies>;  // by thread of the running block
+uint32_t copies_of_block = 0;             // its first_epoch
 
-void start_copies() {
-  if (copies_of_block == block.first_epoch) return;
-  copies_of_block = block.first_epoch;
-  copies.clear();
-  commits.assign(block.threads.size(), 0);
+Copies& copies_of_thread() {
+  if (copies_of_block != block.first_epoch) {
+    copies_of_block = block.first_epoch;
+    copies.resize(block.threads.size());
+    for (auto& [started, commits] : copies) started.clear(), commits = 0;
+  }
+  return copies[static_cast<size_t>(running->number)];
 }
 
 }  // namespace
@@ -195,7 +199,6 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
 SharedBuffer& dynamic_shared_buffer() { return dynamic_buffer; }
 
 void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int bytes, int valid_bytes) {
-  start_copies();
   if (reinterpret_cast<uintptr_t>(from) % static_cast<uintptr_t>(bytes) != 0) {
     device_fault(cudaErrorMisalignedAddress, "cp.async of %d bytes from %p", bytes, from);
     return;
@@ -207,22 +210,21 @@ void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int by
   if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
   count_global(from, static_cast<size_t>(valid_bytes), false, __builtin_return_address(0), true);
   count_shared(buffer, offset, static_cast<size_t>(bytes), lane(), __builtin_return_address(0), cp_async);
-  copies.push_back({running->number, &buffer, offset, from, bytes, valid_bytes, -1});
+  copies_of_thread().started.push_back({&buffer, offset, from, bytes, valid_bytes, -1});
 }
 
 void async_commit() {
-  start_copies();
-  const int group = commits[static_cast<size_t>(running->number)]++;
-  for (Copy& copy : copies) {
-    if (copy.thread == running->number && copy.group < 0) copy.group = group;
+  auto& [started, commits] = copies_of_thread();
+  for (Copy& copy : started) {
+    if (copy.group < 0) copy.group = commits;
   }
+  ++commits;
 }
 
 void async_wait(int groups_left) {
-  start_copies();
-  const int done = commits[static_cast<size_t>(running->number)] - groups_left;
-  std::erase_if(copies, [&](const Copy& copy) {
-    if (copy.thread != running->number || copy.group < 0 || copy.group >= done) return false;
+  auto& [started, commits] = copies_of_thread();
+  std::erase_if(started, [done = commits - groups_left](const Copy& copy) {
+    if (copy.group < 0 || copy.group >= done) return false;
     std::byte* to = copy.buffer->at(copy.offset);
     if (copy.valid_bytes > 0) memcpy(to, copy.from, static_cast<size_t>(copy.valid_bytes));
     memset(to + copy.valid_bytes, 0, static_cast<size_t>(copy.bytes - copy.valid_bytes));
@@ -232,13 +234,8 @@ void async_wait(int groups_left) {
 }
 
 void check_pending_copies(int thread) {
-  if (copies.empty() || copies_of_block != block.first_epoch) return;
-  for (const Copy& copy : copies) {
-    if (copy.thread == thread) {
-      device_fault(cudaErrorLaunchFailure, "thread %d ends with a cp.async that it has not waited for", thread);
-      return;
-    }
-  }
+  if (copies_of_block != block.first_epoch || copies[static_cast<size_t>(thread)].started.empty()) return;
+  device_fault(cudaErrorLaunchFailure, "thread %d ends with a cp.async that it has not waited for", thread);
 }
 
 }  // namespace hs::emulator
