@@ -56,25 +56,25 @@ class TransformerBlock : public Module {
   TransformerBlock(const ModelSizes& sizes, LayerKeys& keys)
       : heads_(sizes.heads),
         norm1_(sizes.width),
-        qkv_(initial(sizes.width, 3 * sizes.width, keys)),
-        attended_(initial(sizes.width, sizes.width, keys, last_deviation(sizes))),
         norm2_(sizes.width),
-        wide_(initial(sizes.width, 4 * sizes.width, keys)),
-        narrow_(initial(4 * sizes.width, sizes.width, keys, last_deviation(sizes))) {
+        qkv_(initial(sizes.width, 3 * sizes.width, keys)),
+        projection_(initial(sizes.width, sizes.width, keys, last_deviation(sizes))),
+        fc_(initial(sizes.width, 4 * sizes.width, keys)),
+        fc_projection_(initial(4 * sizes.width, sizes.width, keys, last_deviation(sizes))) {
     add_child("ln_1", norm1_);
     add_child("attn.c_attn", qkv_);
-    add_child("attn.c_proj", attended_);
+    add_child("attn.c_proj", projection_);
     add_child("ln_2", norm2_);
-    add_child("mlp.c_fc", wide_);
-    add_child("mlp.c_proj", narrow_);
+    add_child("mlp.c_fc", fc_);
+    add_child("mlp.c_proj", fc_projection_);
   }
   Tensor forward(const Tensor& x) override {
     // The sum over all blocks stays f32 in an Autocast scope.
-    const Tensor y = add(x, attended_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
-    return add(y, narrow_.forward(gelu(wide_.forward(norm2_.forward(y)))));
+    const Tensor y = add(x, projection_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
+    return add(y, fc_projection_.forward(gelu(fc_.forward(norm2_.forward(y)))));
   }
   void adapt(const LoraOptions& options, LayerKeys& keys) {
-    for (LoraLinear* layer : {&qkv_, &attended_, &wide_, &narrow_}) layer->adapt(options, keys);
+    for (LoraLinear* layer : {&qkv_, &projection_, &fc_, &fc_projection_}) layer->adapt(options, keys);
   }
 
  private:
@@ -86,10 +86,8 @@ class TransformerBlock : public Module {
     return default_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
   }
   const int64_t heads_;
-  Norm norm1_;
-  LoraLinear qkv_, attended_;
-  Norm norm2_;
-  LoraLinear wide_, narrow_;
+  Norm norm1_, norm2_;
+  LoraLinear qkv_, projection_, fc_, fc_projection_;  // linear layers, unless adapt() adds to them
 };
 
 class CharGpt : public StagedModel {
