@@ -112,8 +112,8 @@ void narrow_backward(const LinearBackward& call) {
 // More rows want matrix units, and more outputs more registers.
 bool is_narrow(const LinearBackward& call) {
   const bool one_type = !call.dweight.defined() || !call.dbias.defined() || call.dweight.dtype() == call.dbias.dtype();
-  return cuda::is_float(call.x) && one_type && call.x.shape()[0] <= most_rows && call.x.shape()[1] > 0 &&
-         call.x.shape()[1] <= most_indices && call.dy.shape()[1] <= most_outputs;
+  return cuda::is_float(call.x) && one_type && call.order == WeightOrder::in_out && call.x.shape()[0] <= most_rows &&
+         call.x.shape()[1] > 0 && call.x.shape()[1] <= most_indices && call.dy.shape()[1] <= most_outputs;
 }
 
 // No GPU has measured it yet, and until one has, a library's products are the default.

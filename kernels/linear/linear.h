@@ -12,17 +12,19 @@ enum class WeightOrder : uint8_t {
   out_in,  // weight is (out, in): a table of embeddings, used again to score each of its rows
 };
 
-// x is (..., in), of at least two dimensions; weight has two, in this order; bias is (out) or undefined. The result is
-// (..., out). Throws Error: usage if a shape does not fit.
+// x is (..., in), of at least two dimensions; weight has two, laid out as `order` says; bias is (out) or undefined. The
+// result is (..., out). Throws Error: usage if a shape does not fit.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightOrder order = WeightOrder::in_out);
 
 // All gradients at once: dx = dy weight', dweight = x' dy, dbias = the column sums of dy. Any of them may be undefined;
 // with `accumulate` dweight and dbias are added to. x, weight, dy and dx have one type; dweight and dbias that one, or
-// f32.
+// f32. dweight has the order of weight; with `tf32` products may round their factors, see GemmOptions.
 struct LinearBackward {
   const Tensor& x;
   const Tensor& weight;
   const Tensor& dy;
+  WeightOrder order;
+  bool tf32;
   bool accumulate;
   Tensor& dx;
   Tensor& dweight;

@@ -36,7 +36,8 @@ OpCase backward_row(const Sizes& c, bool added) {
           .run = {[added](const Inputs& x) {
             Tensor dx = x[0].empty_like(), dweight = added ? x[1].clone() : x[1].empty_like();
             Tensor dbias = Tensor::empty({x[1].shape()[1]}, x[0].dtype(), x[0].device());
-            linear_backward({x[0], x[1], x[2], added, dx, dweight, added ? no_tensor() : dbias});
+            linear_backward(
+                {x[0], x[1], x[2], WeightOrder::in_out, false, added, dx, dweight, added ? no_tensor() : dbias});
             return dweight;
           }},
           .forward = tolerance::gemm,
