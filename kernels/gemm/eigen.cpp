@@ -15,8 +15,6 @@ void gemm_eigen(const Gemm& call) {
   const int64_t M = call.c.shape()[0], N = call.c.shape()[1];
   const int64_t K = call.a.shape()[options.transpose_a ? 0 : 1];
   const int64_t block = std::max<int64_t>(32, (M + 15) / 16);
-  uint8_t* mask = options.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr;
-  const uint8_t* saved = options.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr;
   for_f32_or_f64(call.a.dtype(), [&]<class T>() {
     const auto A = as_matrix(call.a.data<T>(), call.a.shape()[0], call.a.shape()[1]);
     const auto B = as_matrix(call.b.data<T>(), call.b.shape()[0], call.b.shape()[1]);
@@ -46,13 +44,9 @@ void gemm_eigen(const Gemm& call) {
         }
       }
       if (bias_data) rows.rowwise() += as_matrix(bias_data, 1, N).row(0);
-      for (int64_t row = begin; mask && row < end; ++row) {
-        relu_row(N, &C(row, 0), mask + row * gemm_mask_row(N), gemm_mask_row(N));
-      }
-      for (int64_t row = begin; saved && row < end; ++row) apply_mask(N, saved + row * gemm_mask_row(N), &C(row, 0));
     });
   });
-  if (options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);  // of an empty C too
+  if (options.epilogue != Epilogue::none) apply_epilogue(call);
 }
 
 REGISTER_KERNEL(gemm, cpu, "eigen", {.run = gemm_eigen, .supported = takes_f32_or_f64, .layout = "rows"});

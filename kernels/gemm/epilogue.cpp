@@ -26,4 +26,18 @@ void sum_columns(const Tensor& c, Tensor& sums) {
   });
 }
 
+void apply_epilogue(const Gemm& call) {
+  const int64_t N = call.c.shape()[1], bytes = gemm_mask_row(N);
+  const bool is_forward = call.options.epilogue == Epilogue::relu;
+  uint8_t* mask = is_forward ? call.mask.mutable_data<uint8_t>() : nullptr;
+  const uint8_t* saved = is_forward ? nullptr : call.saved_mask.data<uint8_t>();
+  for_f32_or_f64(call.c.dtype(), [&]<class T>() {
+    T* c = call.c.mutable_data<T>();
+    parallel(call.c.shape()[0], [=](int64_t m, int) {
+      is_forward ? relu_row(N, c + m * N, mask + m * bytes, bytes) : apply_mask(N, saved + m * bytes, c + m * N);
+    });
+  });
+  if (!is_forward) sum_columns(call.c, call.bias_gradient);  // of an empty C too
+}
+
 }  // namespace hs

@@ -32,4 +32,7 @@ void apply_mask(int64_t columns, const uint8_t* bits, T* row) {
 // sums[j] = sum over rows of C, as stored, in f64 and in order. sums may be of C's type or f32.
 void sum_columns(const Tensor& c, Tensor& sums);
 
+// For the simple variants: the call's epilogue, in a pass of its own over C, which is f32 or f64. REQUIRES: it has one
+void apply_epilogue(const Gemm& call);
+
 }  // namespace hs

@@ -64,8 +64,6 @@ void multiply(const Gemm& call) {
   const int64_t a_row = o.transpose_a ? 1 : K, a_step = o.transpose_a ? M : 1;
   const int64_t b_row = o.transpose_b ? 1 : N, b_step = o.transpose_b ? K : 1;
   const T* bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
-  uint8_t* mask = o.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr;
-  const uint8_t* saved = o.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr;
   T* c = call.c.mutable_data<T>();
   const T alpha = static_cast<T>(o.alpha), beta = static_cast<T>(o.beta);
   parallel(M, [=](int64_t m, int) {
@@ -76,10 +74,8 @@ void multiply(const Gemm& call) {
       for (int64_t n = 0; n < N; ++n) row[n] += factor * b[k * b_row + n * b_step];
     }
     for (int64_t n = 0; bias && n < N; ++n) row[n] += bias[n];
-    if (mask) relu_row(N, row, mask + m * gemm_mask_row(N), gemm_mask_row(N));
-    if (saved) apply_mask(N, saved + m * gemm_mask_row(N), row);
   });
-  if (o.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);  // of an empty C too
+  if (o.epilogue != Epilogue::none) apply_epilogue(call);
 }
 
 void gemm_naive(const Gemm& call) {
