@@ -72,6 +72,8 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
 
+Tensor Conv2d::forward_relu(const Tensor& x) { return conv2d_relu(x, weight_, bias_, options_); }
+
 Tensor Conv2d::forward_pool_relu(const Tensor& x, Dropout* dropout) {
   if (ambient().fuse) return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
   const Tensor y = relu(max_pool2d(forward(x), 2, 2));

@@ -36,6 +36,7 @@ class Conv2d : public Module {  // conv2d() with its parameters
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
          Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
+  Tensor forward_relu(const Tensor& x);      // then ReLU
   // Then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels); and dropout, if given. As one op if
   // ambient().fuse.
   Tensor forward_pool_relu(const Tensor& x, Dropout* dropout = nullptr);

@@ -10,7 +10,7 @@ namespace {
 class MnistCnnLarge : public StagedModel {
  public:
   MnistCnnLarge(LayerKeys& keys, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {.relu = true}, keys),
+      : conv1_(sizes.channels, 32, {}, keys),
         conv2_(32, 64, {}, keys),
         dropout1_(0.25, keys),
         linear1_(64 * positions_after("mnist_cnn_large", sizes, [](int64_t side) { return (side - 4) / 2; }), 128,
@@ -21,7 +21,7 @@ class MnistCnnLarge : public StagedModel {
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-    add_stage("conv1", [this](const Tensor& x) { return conv1_.forward(x); });
+    add_stage("conv1", [this](const Tensor& x) { return conv1_.forward_relu(x); });
     add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout1_); });
     add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(flatten(x))); });
     add_stage("linear2", [this](const Tensor& x) { return linear2_.forward(dropout2_.forward(x)); });

@@ -1,5 +1,6 @@
 // The op: checks the shapes, allocates, calls the slots and records the backward rule. Its kernels, simplest first: the
 // naive ones below; im2col.cpp, direct.cpp, winograd.cpp; bf16: avx512_bf16.cpp, amx.cpp; CUDA: im2col.cu, direct.cu.
+// With ReLU: relu.cpp.
 #include "kernels/conv2d/conv2d.h"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include "engine/check.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/relu/relu.h"
 
 namespace hs {
 
@@ -32,41 +32,22 @@ Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bi
   return s;
 }
 
-namespace {
-
-// Whether the variants that are used without relu take it over; others would be slower than two passes.
-bool fuses_relu(const Conv2dForward& forward) {
-  if (!ambient().fuse || relu_forward.is_forced() || relu_backward.is_forced()) return false;
-  const auto& [x, weight, bias, s, y, relu] = forward;
-  Tensor none;
-  const Conv2dBackward backward{x, weight, y, s, false, none, none, none},
-      with_relu{x, weight, y, s, false, none, none, none, y};
-  return conv2d_forward.variant_for({x, weight, bias, s, none}) == conv2d_forward.variant_for(forward) &&
-         conv2d_backward.variant_for(backward) == conv2d_backward.variant_for(with_relu);
-}
-
-}  // namespace
-
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   const Op op("conv2d");
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
-  const bool fused = options.relu && fuses_relu({input, w, b, s, y, true});
-  conv2d_forward({input, w, b, s, y, fused});
-
-  y = record(
-      "conv2d", y, {input, weight, bias},
-      [x = input.saved(), w = w.saved(), relu_y = fused ? y.saved() : Tensor(), s, needs_x = input.requires_grad(),
-       to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-        const GradientMode mode = claim_gradients({&to_weight, &to_bias});
-        Tensor dx = needs_x ? x.empty_like() : Tensor();
-        Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
-        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
-        if (mode != GradientMode::fresh) dweight = dbias = {};
-        return {dx, dweight, dbias};
-      });
-  return fused || !options.relu ? y : relu(y);
+  conv2d_forward({input, w, b, s, y});
+  return record("conv2d", y, {input, weight, bias},
+                [x = input.saved(), w = w.saved(), s, needs_x = input.requires_grad(),
+                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+                  const GradientMode mode = claim_gradients({&to_weight, &to_bias});
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
+                  conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias});
+                  if (mode != GradientMode::fresh) dweight = dbias = {};
+                  return {dx, dweight, dbias};
+                });
 }
 
 // conv2d by its definition, a loop for each index: the variant to read first, and the slowest. Next:

@@ -14,12 +14,14 @@ struct Conv2dOptions {
   int64_t kernel_h = 3, kernel_w = 3;  // KH and KW
   int64_t stride = 1;                  // along both axes
   int64_t padding = 0;                 // zeros on each side
-  bool relu = false;                   // then relu(), in the same pass if ambient().fuse and the kernels can
 };
 
 // x (N, H, W, C), weight (KH*KW*C, OC), bias (OC) or undefined; the result is (N, OH, OW, OC) with
 // OH = (H + 2*padding - KH) / stride + 1, rounded down. Throws if the image is smaller than the kernel.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
+
+// relu(conv2d(...)), in one pass each way if ambient().fuse and the kernels can.
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
 
 // Every size a kernel needs; letters as in the formula above.
 struct Conv2dSizes {

@@ -24,8 +24,9 @@ struct Sizes {
   bool nan() const { return options.stride == 1 && x[0] > 0; }  // a stride may skip pixels
 };
 
-// conv2d, or conv2d_pool_relu.
-OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance) {
+enum class Then { nothing, relu, pool_relu };  // which op it is: conv2d(), conv2d_relu() or conv2d_pool_relu()
+
+OpCase row_of(const char* name, const Sizes& c, Then then, Tolerance tolerance) {
   const Conv2dOptions& o = c.options;
   if (tolerance.absolute > 0) {  // else there is a bound by the terms: here, of the longest of the sums of products
     const int64_t taps = o.kernel_h * o.kernel_w;
@@ -36,26 +37,27 @@ OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance)
                               c.OC, o.stride, o.padding),
           .shapes = {c.x, {c.K(), c.OC}, {c.OC}},
           .run =
-              [o, pools](const Inputs& in) {
-                return pools ? conv2d_pool_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
+              [o, then](const Inputs& in) {
+                if (then == Then::pool_relu) return conv2d_pool_relu(in[0], in[1], in[2], o);
+                return then == Then::relu ? conv2d_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
               },
           .forward = tolerance,
           .gradient = tolerance,
           .reference =
-              [c, pools](const std::vector<Numbers>& in) {
+              [c, then](const std::vector<Numbers>& in) {
                 Numbers y = naive_conv2d(in[0], in[1], in[2], c.x, c.OC, c.options);
-                if (pools) y = naive_max_pool2d(y, {c.x[0], c.OH(), c.OW(), c.OC}, 2, 2);
-                for (double& value : y) value = value < 0 && (pools || c.options.relu) ? 0 : value;
+                if (then == Then::pool_relu) y = naive_max_pool2d(y, {c.x[0], c.OH(), c.OW(), c.OC}, 2, 2);
+                for (double& value : y) value = value < 0 && then != Then::nothing ? 0 : value;
                 return y;
               },
-          .kinked = c.options.relu || pools,
+          .kinked = then != Then::nothing,
           .nan = c.nan(),
           .flops = 2.0 * static_cast<double>(c.pixels() * c.K() * c.OC),
           .optional = {2}};
 }
 
 OpCase plain_row(const Sizes& c) {
-  OpCase row = row_of("conv2d", c, false, tolerance::gemm);
+  OpCase row = row_of("conv2d", c, Then::nothing, tolerance::gemm);
   row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
   row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
   // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels of the next pixel by zeros where a stride
@@ -67,13 +69,13 @@ OpCase plain_row(const Sizes& c) {
 }
 
 OpCase relu_row(const Sizes& c) {
-  OpCase row = row_of("conv2d with ReLU", c, false, tolerance::composed);
+  OpCase row = row_of("conv2d with ReLU", c, Then::relu, tolerance::composed);
   row.roundings = {1, 2, 1, 1};  // as for conv2d
   return row;
 }
 
 OpCase pooled_row(const Sizes& c) {
-  OpCase row = row_of("conv2d_pool_relu", c, true, tolerance::composed);
+  OpCase row = row_of("conv2d_pool_relu", c, Then::pool_relu, tolerance::composed);
   // On CUDA the others are three ops, unless a variant is forced (tests/cuda/conv2d_pool_relu.cpp); in 16 bits they
   // round before they pool, so that another pixel may win.
   const bool is_image = c.K() == 9 * c.x[3] && (c.x[3] == 1 || c.x[3] == 3);
@@ -112,12 +114,12 @@ const Examples rows([](Table& table) {
   };
   for (const Sizes& c : rows) table.push_back(plain_row(c));
   const Sizes with_relu[] = {
-      {{17, 9, 9, 1}, 32, {.relu = true}},  // conv1 of mnist_cnn_large
-      {{2, 5, 4, 3}, 5, {.padding = 1, .relu = true}},
-      {{3, 6, 7, 2}, 3, {.stride = 2, .relu = true}},
-      {{2, 5, 6, 3}, 48, {.padding = 1, .relu = true}},  // few outputs: none so near zero that a small step crosses it
-      {{4, 7, 7, 32}, 64, {.relu = true}},
-      {{0, 5, 5, 2}, 3, {.relu = true}},
+      {{17, 9, 9, 1}, 32, {}},  // conv1 of mnist_cnn_large
+      {{2, 5, 4, 3}, 5, {.padding = 1}},
+      {{3, 6, 7, 2}, 3, {.stride = 2}},
+      {{2, 5, 6, 3}, 48, {.padding = 1}},  // few outputs: none so near zero that a small step crosses it
+      {{4, 7, 7, 32}, 64, {}},
+      {{0, 5, 5, 2}, 3, {}},
   };
   for (const Sizes& c : with_relu) table.push_back(relu_row(c));
   // The first layer of a network: only the weights get a gradient, the image needs none. 288 maxima of sums of 9
@@ -185,11 +187,7 @@ Sizes some_sizes(Draw& draw, int64_t room) {
   return c;
 }
 const Examples drawn([](Draw& draw) { return plain_row(some_sizes(draw, 0)); });
-const Examples drawn_with_relu([](Draw& draw) {
-  Sizes c = some_sizes(draw, 0);
-  c.options.relu = true;
-  return relu_row(c);
-});
+const Examples drawn_with_relu([](Draw& draw) { return relu_row(some_sizes(draw, 0)); });
 const Examples drawn_pooled([](Draw& draw) {
   Sizes c = some_sizes(draw, 1);
   c.options.stride = 1;

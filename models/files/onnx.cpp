@@ -199,9 +199,9 @@ class Graph {
     std::vector<std::string> inputs = {use(call.x, Layout::channels_first), name};
     if (call.bias.defined()) inputs.push_back(use(call.bias));
     const std::vector<int64_t> kernel = {s.KH, s.KW}, strides = {s.stride, s.stride}, pads(4, s.padding);
-    const std::string y = node(
-        "Conv", inputs, attribute("kernel_shape", kernel) + attribute("strides", strides) + attribute("pads", pads));
-    set(call.y, call.relu ? node("Relu", {y}) : y, Layout::channels_first);
+    const std::string attributes =
+        attribute("kernel_shape", kernel) + attribute("strides", strides) + attribute("pads", pads);
+    set(call.y, node("Conv", inputs, attributes), Layout::channels_first);
   }
 
   void add_batch_norm(const BatchNorm2dForward& call) {

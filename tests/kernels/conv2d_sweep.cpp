@@ -58,8 +58,7 @@ std::vector<Example> examples_of(const Case& c) {
   const int64_t K = c.options.kernel_h * c.options.kernel_w * c.C;
   std::vector<Example> all;
   const auto add = [&](const char* name, bool relu, bool pools, bool is_sparse) {
-    Conv2dOptions o = c.options;
-    o.relu = relu;
+    const Conv2dOptions o = c.options;
     Example& example =
         all.emplace_back(
             OpCase{
@@ -70,7 +69,8 @@ std::vector<Example> examples_of(const Case& c) {
                 .shapes = {{c.N, c.H, c.W, c.C}, {K, c.OC}, {c.OC}},
                 .run =
                     [=](const Inputs& in) {
-                      return pools ? conv2d_pool_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
+                      if (pools) return conv2d_pool_relu(in[0], in[1], in[2], o);
+                      return relu ? conv2d_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
                     }},
             pools, is_sparse);
     GuardPages::set_description(example.row.name);
