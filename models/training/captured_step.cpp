@@ -32,14 +32,14 @@ CapturedStep::CapturedStep(TrainStep& step, ParameterArena& arena, Optimizer& op
 }
 
 const std::vector<Tensor>& CapturedStep::run(const std::vector<Batch>& inputs, const std::vector<int64_t>& sizes,
-                                             const std::function<void()>& before_replay, StepSeconds& seconds) {
+                                             StepSeconds& seconds) {
   if (!fixed_sizes_.empty() && (sizes != fixed_sizes_ || !same_shapes(inputs, fixed_))) {
     return step_.run(inputs, seconds);
   }
   const Autocast precision(config_.precision, arena_);  // a recorded step does not cast: the optimizer does
   fixed_sizes_ = sizes;
   copy_to_fixed(inputs, seconds);
-  before_replay();
+  step_.wait_for_all();
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
   step_.take_losses();   // a recording must not free what it has not allocated

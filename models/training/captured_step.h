@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -24,9 +23,9 @@ class CapturedStep {  // of one run; not thread safe
 
   // As TrainStep::run(). Inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads;
   // the shorter ones at the end of an epoch run unrecorded. sizes: samples of each micro-batch of the step, on all
-  // ranks, which all replay or none. before_replay: called first in a replay.
+  // ranks, which all replay or none.
   const std::vector<Tensor>& run(const std::vector<Batch>& inputs, const std::vector<int64_t>& sizes,
-                                 const std::function<void()>& before_replay, StepSeconds& seconds);
+                                 StepSeconds& seconds);
 
   // The place from which the next group takes its batches, and the first entry that it logs. REQUIRES: before the first
   // group of another epoch, the device is done with the one before

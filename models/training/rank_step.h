@@ -11,29 +11,20 @@
 
 namespace hs {
 
-// This rank's part of a step.
-struct StepShare {
-  std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
-  int64_t first = 0;           // the first micro-batch of this rank
-  bool time_is_up = false;     // whether this rank wants no step after it
-};
-
 class RankStep : public TrainStep {  // of one run; not thread safe
  public:
   // As TrainStep. REQUIRES: config.sum has a tree or an exchange
   RankStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
            const PixelScale& pixel_scale, const TrainConfig& config, std::function<bool()> is_interrupted);
 
-  // The step of the next run(), on every rank the same sizes. Sends what the others have to know before it.
-  void announce(const StepShare& share);
+  // On every rank the same sizes. Sends what the others have to know before the step.
+  void announce(const StepShare& share) override;
   // As TrainStep::run(), with this rank's micro-batches, but throws Interrupted on every rank in the same step.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) override;
-  // Before a recorded run() is replayed: throws Interrupted if a rank is.
-  void wait_for_all();
-  // After run(): whether rank 0 wants no step after it.
-  bool finish(StepSeconds& seconds);
-  // After a step: throws Error (rank) if a rank's weights are not those of rank 0, and Interrupted.
-  void compare_weights(int64_t epoch, int64_t step) const;
+  void wait_for_all() override;                // throws Interrupted if a rank is
+  bool finish(StepSeconds& seconds) override;  // whether rank 0 wants no step after it
+  // Throws Error (rank) if a rank's weights are not those of rank 0, and Interrupted.
+  void compare_weights(int64_t epoch, int64_t step) const override;
 
  private:
   void exchange_losses();

@@ -38,9 +38,7 @@ StepRunner::StepRunner(Module& model, ParameterArena& arena, Optimizer& optimize
       set_(resident_set(training, config)) {
   const PixelScale scale = training.pixel_scale();
   if (config.sum.tree || config.sum.exchange) {
-    auto step = std::make_unique<RankStep>(model, arena, optimizer, scaler, scale, config, hooks.is_interrupted);
-    ranks_ = step.get();
-    step_ = std::move(step);
+    step_ = std::make_unique<RankStep>(model, arena, optimizer, scaler, scale, config, hooks.is_interrupted);
   } else {
     step_ = std::make_unique<TrainStep>(model, arena, optimizer, scaler, scale, config, hooks.is_interrupted);
   }
@@ -94,14 +92,11 @@ bool StepRunner::fits_group(const Position& at) const {
 
 void StepRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds) try {
   if (next.steps > 1) return run_group(next, losses, seconds);
-  if (ranks_) ranks_->announce(next.share);
-  const auto wait_for_ranks = [this] {
-    if (ranks_) ranks_->wait_for_all();
-  };
+  step_->announce(next.share);
   const std::vector<int64_t>& sizes = next.share.sizes;
   const std::vector<Tensor>& step_losses =
-      captured_ ? captured_->run(next.batches, sizes, wait_for_ranks, seconds) : step_->run(next.batches, seconds);
-  if (ranks_) time_is_up_ = ranks_->finish(seconds);
+      captured_ ? captured_->run(next.batches, sizes, seconds) : step_->run(next.batches, seconds);
+  time_is_up_ = step_->finish(seconds);
   for (size_t i = 0; i < sizes.size(); ++i) losses.add(step_losses[i], sizes[i]);
   losses.add_scale(scaler_.state().slice(0, {}));
 } catch (...) {
@@ -130,10 +125,6 @@ void StepRunner::show_first_batch(const Batch& batch) {
 
 bool StepRunner::time_is_up(double seconds) const {
   return config_.sum.exchange ? time_is_up_ : own_time_is_up(config_, seconds);
-}
-
-void StepRunner::compare_ranks(const Position& at) const {
-  if (ranks_) ranks_->compare_weights(at.epoch, at.step);
 }
 
 }  // namespace hs

@@ -39,7 +39,8 @@ class StepRunner {  // of one run; not thread safe
   const TrainStep& step() const { return *step_; }  // the one that is run, recorded or not
   // Whether it has taken config.max_seconds. Of ranks, rank 0's clock decides, a step later.
   bool time_is_up(double seconds) const;
-  void compare_ranks(const Position& at) const;  // see RankStep::compare_weights(); alone: nothing
+  // See RankStep; alone: nothing.
+  void compare_ranks(const Position& at) const { step_->compare_weights(at.epoch, at.step); }
 
  private:
   bool fits_group(const Position& at) const;
@@ -53,7 +54,6 @@ class StepRunner {  // of one run; not thread safe
   const TrainHooks& hooks_;
   const ResidentSet* const set_;
   std::unique_ptr<TrainStep> step_;
-  RankStep* ranks_ = nullptr;  // step_, if gradients meet in a tree or among ranks
   std::optional<CapturedStep> captured_;
   std::optional<StepPhases> phases_;  // if a hook looks into a step
   bool has_shown_ = false;            // a batch to before_first_step

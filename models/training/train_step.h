@@ -42,6 +42,13 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
                      const AugmentOptions* augment = nullptr,
                      uint64_t seed = 0);  // augment: null if it changes nothing
 
+// This process's part of a step; alone, it is all of it.
+struct StepShare {
+  std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
+  int64_t first = 0;           // the first micro-batch of this rank
+  bool time_is_up = false;     // whether this rank wants no step after it
+};
+
 class TrainStep {  // of one run; not thread safe
  public:
   // All arguments must outlive it. REQUIRES: as train()
@@ -53,6 +60,12 @@ class TrainStep {  // of one run; not thread safe
   // valid until the next call. Adds to `seconds`. Throws Interrupted between two micro-batches; nothing has then been
   // updated.
   virtual const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
+
+  // What ranks tell each other around a run(), see RankStep. Alone there is nothing to tell.
+  virtual void announce(const StepShare&) {}                                  // before it
+  virtual void wait_for_all() {}                                              // before a recorded one is replayed
+  virtual bool finish(StepSeconds&) { return false; }                         // after it
+  virtual void compare_weights(int64_t /*epoch*/, int64_t /*step*/) const {}  // from time to time
 
   const std::vector<Tensor>& losses() const { return losses_; }             // of the micro-batches so far
   std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }  // leaves none here
