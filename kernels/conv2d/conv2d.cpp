@@ -1,6 +1,6 @@
 // The op: checks the shapes, allocates, calls the slots and records the backward rule. Its kernels, simplest first: the
-// naive ones below; im2col.cpp, direct.cpp, winograd.cpp; bf16: avx512_bf16.cpp, amx.cpp; CUDA: im2col.cu, direct.cu.
-// With ReLU: relu.cpp.
+// naive ones below; im2col.cpp, direct.cpp, winograd.cpp; bf16: avx512_bf16.cpp, amx.cpp; CUDA: im2col.cu, direct.cu;
+// in 16 bits mma.cu, mma_first_layer.cu. With ReLU: relu.cpp.
 #include "kernels/conv2d/conv2d.h"
 
 #include <algorithm>

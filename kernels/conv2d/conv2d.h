@@ -44,23 +44,10 @@ struct Conv2dForward {  // x, weight, bias and y as in conv2d(), and their sizes
 };
 constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 
-// Inf and NaN in the backward pass: in every variant, one in dy makes inf or NaN of all dbias and dweight of its output
-// channel, and of some of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN; variants multiply
-// different zeros:
-//   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
-//   im2col, mma_first_layer  all of the formula: zeros in dy and the padding
-//   direct, winograd, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes
-//                        nothing there; otherwise all, and the padding
-//   winograd, amx, direct with fewer channels than a vector has lanes, and avx512_bf16 with an odd output width:
-//                        otherwise also the zeros around the data, or the rest of a tile: NaN reaches elements that do
-//                        not use the inf
-// Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
-// weight on which the loss depends makes dy inf or NaN.
-//
-// In both passes winograd overflows sooner than the sums that it stands for: its transforms add up to 100 times the
-// largest number of a tile, so inf and NaN come of finite x or dy from 3.4e36 on. What it rounds is relative to the
-// largest number of the tile, too: beside one that is 1e6 times the others, results are off by up to 3e5 u of their own
-// |x||w|. Its error_growth, 32, is for random numbers.
+// An inf or NaN in dy makes inf or NaN of all dbias and dweight of its output channel, and of some of dx, so an
+// overflow shows in the gradients. The head of a variant's file says which zeros it multiplies by an inf or NaN in x or
+// weight, which makes NaN of them. Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend
+// on y, and an inf or NaN in x or weight on which the loss depends makes dy inf or NaN.
 
 // x and weight as in conv2d(), dy the gradient of its result. An undefined dx, dweight or dbias is not computed.
 // `accumulate`: adds to the old dweight and dbias.

@@ -3,9 +3,12 @@
 //   dx is a convolution of dy with the weights turned around (groups.h), by the tiles of the forward pass.
 //   dweight sums over pixels: a tile of some output channels by vectors of taps, which lie side by side in the image.
 //   Each element of dy is broadcast to the vectors, and each vector serves all channels of the tile.
-// Internal to the variants "direct" and "avx512_bf16", which take this way if dy has few zeros. They differ in a cell
-// (kernels/cpu/pack.h), the 32 bits that one lane multiplies: a float, or two bf16, which vdpbf16ps multiplies and
-// adds. The two are output channels in dx, and pixels side by side in dweight and dbias.
+// All zeros of dy and the padding are multiplied, and an inf or NaN in x or weight makes NaN of them. With fewer
+// channels than a vector has lanes, or pairs of bf16 and an odd output width, so are zeros around the data or in the
+// rest of a tile, and NaN reaches elements that do not use the inf. Internal to the variants "direct" and
+// "avx512_bf16", which take this way if dy has few zeros. They differ in a cell (kernels/cpu/pack.h), the 32 bits that
+// one lane multiplies: a float, or two bf16, which vdpbf16ps multiplies and adds. The two are output channels in dx,
+// and pixels side by side in dweight and dbias.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,8 @@
 //    + - - - +      y: 32 neighbouring channels per store
 //
 // Backward: a warp adds dy times the pixels of x into the registers of its lanes, for every 8th window of its block's
-// part (if not pooled, every 8th pixel); the warps of a block meet in shared memory, the blocks in partials.cuh.
+// part (if not pooled, every 8th pixel); the warps of a block meet in shared memory, the blocks in partials.cuh. Where
+// dy is zero nothing is multiplied.
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d/first_layer.cuh"

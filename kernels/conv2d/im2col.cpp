@@ -1,4 +1,5 @@
 // conv2d as a matrix product: im2col lays every receptive field out as a row, and the convolution becomes a GEMM.
+// Zeros of dy and the padding are multiplied too, and an inf or NaN in x or weight makes NaN of them.
 // Read next: kernels/conv2d/direct.cpp, the same without the copy.
 #include <algorithm>
 

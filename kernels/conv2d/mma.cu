@@ -11,7 +11,8 @@
 // tap finds them: a thread copies its row's with cp.async, which writes zeros for what lies outside of the image, and
 // in the input gradient for the pixels that a stride of 2 skips. The third has pieces as rows, and one more, of ones:
 // the bias gradient. Pixels are its depth, so ldmatrix turns both operands. Three stages of shared memory: two are on
-// their way while one is multiplied. conv2d_pool_relu/mma.cu says how a fused form reads each pixel once.
+// their way while one is multiplied. All zeros are multiplied too, and an inf or NaN in x or weight makes NaN of them.
+// conv2d_pool_relu/mma.cu says how a fused form reads each pixel once.
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"

@@ -9,6 +9,7 @@
 //
 // Weight gradient: a product whose depth is pixels. Rows of A are taps of the field, and one more row is all ones: it
 // makes the bias gradient. dy, or what pooling left of it, passes through shared memory, where ldmatrix turns it.
+// Zeros of dy and the padding are multiplied too, and an inf or NaN in x or weight makes NaN of them.
 //
 //      A  (taps, 16 pixels)                   B  (16 pixels, 8 channels each)
 //      x at pixel + tap                       dy; pooled: of the four pixels of a window that which won, zeros else

@@ -34,8 +34,8 @@ struct Conv2dPoolReluForward {  // x, weight and bias as in conv2d(), and the si
 };
 constinit inline Kernel<Conv2dPoolReluForward> conv2d_pool_relu_forward{"conv2d_pool_relu_forward"};
 
-// Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward's "direct": zeros are not multiplied. But the
-// variants of matrix products, "amx" and those of "mma", multiply them, and the zeros that they put around the data.
+// Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward. Zeros of dy are not multiplied, except by the
+// variants of matrix products, "amx" and those of "mma", which multiply those that they put around the data, too.
 struct Conv2dPoolReluBackward {  // x, weight, winner and sizes as in forward; dx, dweight and dbias like x, weight and
                                  // bias
   const Tensor& x;
