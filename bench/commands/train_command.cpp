@@ -70,14 +70,14 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
   // How much of a step "mixed" means, and whether this machine gains by it.
   void print_precision(const measure::KernelTrace& trace) const {
     if (job_.quiet) return;
-    // Tensor cores, AMX, dot products of bf16 pairs.
-    const std::set<std::string_view> units_for_16_bits = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
+    // Tensor cores, AMX, dot products of bf16 pairs: a variant is named after the one that it uses.
+    constexpr std::string_view all[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
     std::set<std::string> kernels, narrow, units;
     for (const measure::KernelCall& call : trace.calls()) {
       kernels.insert(call.slot);
       if (call.dtype == DType::f32) continue;
       narrow.insert(call.slot);
-      if (units_for_16_bits.contains(call.variant)) units.insert(call.variant);
+      if (std::ranges::any_of(all, [&](auto one) { return call.variant.starts_with(one); })) units.insert(call.variant);
     }
     cli::notice(fmt::format("--precision {}: {} of {} kernels of a step take 16 bits, {}; profile kernels lists them",
                             hs::name(experiment_.precision), narrow.size(), kernels.size(),
