@@ -10,8 +10,8 @@ namespace hs {
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
   const Op op("max_pool2d");
   check(x.shape().rank() == 4, "max_pool2d: x is {}, expected (N, H, W, C)", x.shape());
-  check(window >= 1 && window <= 15 && stride >= 1,
-        "max_pool2d: window {} and stride {}, expected 1 to 15 and 1 or more", window, stride);
+  check(window >= 1 && window <= 16 && stride >= 1,
+        "max_pool2d: window {} and stride {}, expected 1 to 16 and 1 or more", window, stride);
   check(x.shape()[1] >= window && x.shape()[2] >= window, "max_pool2d: the image {} is smaller than the {}x{} window",
         x.shape(), window, window);
   const Shape pooled{x.shape()[0], (x.shape()[1] - window) / stride + 1, (x.shape()[2] - window) / stride + 1,

@@ -7,7 +7,8 @@
 
 namespace hs {
 
-// x (N, H, W, C) -> (N, (H - window)/stride + 1, (W - window)/stride + 1, C). REQUIRES: window <= 15.
+// x (N, H, W, C) -> (N, (H - window)/stride + 1, (W - window)/stride + 1, C). Throws Error (usage) for a window
+// that is larger than the image, or not 1 to 16: a place in it is one byte.
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride);
 
 // choice[i]: position of the maximum in its window, row * window + column (u8, the shape of y). It is all that backward

@@ -40,7 +40,7 @@ const Examples rows([](Table& table) {
                              {{2, 5, 5, 70}, 2, 2},
                              {{2, 4, 4, 2}, 1, 1},
                              {{1, 9, 10, 3}, 2, 3},    // gaps between the windows
-                             {{1, 15, 15, 1}, 15, 1},  // one, of the largest that there are
+                             {{1, 16, 16, 1}, 16, 1},  // one, of the largest that there are
                              {{0, 4, 4, 2}, 2, 2}}) {
     table.push_back(row_of(sizes));
   }

@@ -1,6 +1,6 @@
 // max_pool2d on vectors of channels: "simd" for f32, "simd16" for f16 and bf16. Forward keeps the maximum and its
-// position in registers; backward, where windows do not overlap, writes every input once (its gradient or zero) instead
-// of clearing the image and scattering. A maximum is a selection: nothing is widened.
+// position in registers; backward, where windows do not overlap, goes by windows and writes every input once: its
+// gradient, or zero. A maximum is a selection: nothing is widened.
 #include <algorithm>
 #include <cstring>
 
