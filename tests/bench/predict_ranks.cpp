@@ -109,7 +109,8 @@ TEST_CASE("between two of three ranks of mpirun, and a record by one of them") {
   REQUIRE(ended.status == 0);
   CHECK(ended.output.find("A model, not") == ended.output.rfind("A model, not"));
   const json record = json::parse(read_text(folder / "r.json")), &row = record["rows"][0];
-  CHECK(record["link"]["beta"] > 0);
+  CHECK(record["link"]["alpha"] > 0);
+  CHECK(record["link"]["beta"] >= 0);  // a byte is lost in the noise of a busy machine
   CHECK(row["ranks"] == 3);
   CHECK(row["seconds"] > 0);
   CHECK(row["predicted_seconds"] > 0);
