@@ -125,7 +125,10 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     losses.read_scales(result.loss_scales);
     if (!stopped && hooks.on_state) saver.save();
     // A run that ended within an epoch is tested after the save, so that no state has this test.
-    if (!stopped && at.step > 0) evaluator.end_epoch(at, losses.mean(), true);
+    if (!stopped && at.step > 0) {
+      numbers.read_losses(at);
+      evaluator.end_epoch(at, losses.mean(), true);
+    }
   } catch (const Interrupted&) {
     result.interrupted = true;
     if (hooks.on_state) saver.save();

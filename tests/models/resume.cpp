@@ -285,7 +285,10 @@ TEST_CASE("a limit of time ends a run with an evaluation of what it has learnt")
   const TinyRun::Outcome outcome = run.train();
   CHECK(outcome.result.ended_early.find(" s of training") != std::string::npos);
   CHECK(outcome.result.steps == 1);
-  CHECK(outcome.result.epochs.size() == 1);
+  REQUIRE(outcome.result.epochs.size() == 1);
+  TinyRun unsaved = run;
+  unsaved.saves = false;
+  CHECK(unsaved.train().result.epochs[0].training_loss == outcome.result.epochs[0].training_loss);
   run.config.max_seconds = 0;
   check_resumes(run, outcome.states.back(), run.train());
 }

@@ -65,6 +65,7 @@ struct TinyRun {
   int64_t workers = 0;
   bool checkpoint = false;
   bool shuffle = true;
+  bool saves = true;
   double dropout = 0.3;
   uint64_t seed = 1;
   TrainConfig config;
@@ -111,7 +112,7 @@ struct TinyRun {
     TrainHooks hooks;
     hooks.resume_from = from;
     hooks.wants_state = [&](const Progress&) { return wants_states; };
-    hooks.on_state = [&](TrainingState&& state) { outcome.states.push_back(std::move(state)); };
+    if (saves) hooks.on_state = [&](TrainingState&& state) { outcome.states.push_back(std::move(state)); };
     if (is_interrupted) hooks.is_interrupted = [&] { return is_interrupted(asked++); };
     if (from) {
       const NextSample next = next_sample(*from, training.samples());
