@@ -9,7 +9,7 @@ namespace hs {
 // How a weight lies in memory, row-major.
 enum class WeightOrder : uint8_t {
   in_out,  // weight is (in, out)
-  out_in,  // weight is (out, in): a table of embeddings, used again to score each of its rows
+  out_in,  // weight is (out, in): as a table of embeddings that scores each of its rows, or a factor of LoRA's
 };
 
 // x is (..., in), of at least two dimensions; weight has two, laid out as `order` says; bias is (out) or undefined. The
