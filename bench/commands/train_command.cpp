@@ -1,10 +1,8 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <set>
-#include <string_view>
 
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/progress.h"
@@ -67,24 +65,6 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     }
   }
 
-  // How much of a step "mixed" means, and whether this machine gains by it.
-  void print_precision(const measure::KernelTrace& trace) const {
-    if (job_.quiet) return;
-    // Tensor cores, AMX, dot products of bf16 pairs: a variant is named after the one that it uses.
-    constexpr std::string_view all[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
-    std::set<std::string> kernels, narrow, units;
-    for (const measure::KernelCall& call : trace.calls()) {
-      kernels.insert(call.slot);
-      if (call.dtype == DType::f32) continue;
-      narrow.insert(call.slot);
-      if (std::ranges::any_of(all, [&](auto one) { return call.variant.starts_with(one); })) units.insert(call.variant);
-    }
-    cli::notice(fmt::format("--precision {}: {} of {} kernels of a step take 16 bits, {}; profile kernels lists them",
-                            hs::name(experiment_.precision), narrow.size(), kernels.size(),
-                            units.empty() ? "none by a unit that multiplies them: they save memory here, not much time"
-                                          : fmt::format("the products by {}", fmt::join(units, ", "))));
-  }
-
   void check_by_short_run(const cli::ForcedKernels& forced) const {
     const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
     TrainHooks hooks;
@@ -94,7 +74,11 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     {
       const measure::KernelTrace trace;
       measure::warm_up(experiment_, *job_.data->train, *job_.data->test, hooks);
-      if (experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) print_precision(trace);
+      const bool is_mixed = experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16;
+      if (is_mixed && !job_.quiet) {
+        cli::notice(fmt::format("--precision {}: {}; profile kernels lists them", hs::name(experiment_.precision),
+                                measure::use_of_16_bits(trace)));
+      }
     }
     check_early_signals();
     forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
@@ -156,7 +140,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     };
     if (ranks_.is_on()) measure::end_when_interrupted(hooks);
     for (const auto& part : parts_) part->before_run(hooks);
-    // With is_interrupted training ends by itself, and what it has is saved.
+    // With is_interrupted training ends by itself, and after_run() of its parts says what is left of it.
     const auto check_signals = [&](const std::string& after) {
       if (!hooks.is_interrupted) cli::check_signals(fmt::format("after {}{}; no results were written", after, where));
     };

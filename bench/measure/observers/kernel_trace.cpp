@@ -1,5 +1,10 @@
 #include "bench/measure/observers/kernel_trace.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
 #include "engine/storage.h"
 
 // The emulator's, where there is one.
@@ -75,6 +80,21 @@ void KernelTrace::work_ends(const DeviceWork& work, bool failed) {
     one.bytes += bytes(*tensor);
   }
   one.bytes += bytes(*work.workspace);
+}
+
+std::string use_of_16_bits(const KernelTrace& trace) {
+  // Tensor cores, AMX, dot products of bf16 pairs: a variant is named after the one that it uses.
+  constexpr std::string_view all[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
+  std::set<std::string> kernels, narrow, units;
+  for (const KernelCall& call : trace.calls()) {
+    kernels.insert(call.slot);
+    if (call.dtype == DType::f32) continue;
+    narrow.insert(call.slot);
+    if (std::ranges::any_of(all, [&](auto one) { return call.variant.starts_with(one); })) units.insert(call.variant);
+  }
+  return fmt::format("{} of {} kernels of a step take 16 bits, {}", narrow.size(), kernels.size(),
+                     units.empty() ? "none by a unit that multiplies them: they save memory here, not much time"
+                                   : fmt::format("the products by {}", fmt::join(units, ", ")));
 }
 
 }  // namespace hs::bench::measure

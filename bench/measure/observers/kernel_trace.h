@@ -73,4 +73,7 @@ class KernelTrace : public Observer {
   const Attached attached_;
 };
 
+// In words: how many kernels of a traced step took 16 bits, and whether this machine gains time by it.
+std::string use_of_16_bits(const KernelTrace& trace);
+
 }  // namespace hs::bench::measure
