@@ -17,13 +17,13 @@ struct Conv2dOptions {
 };
 
 // x (N, H, W, C), weight (KH*KW*C, OC), bias (OC) or undefined; the result is (N, OH, OW, OC) with
-// OH = (H + 2*padding - KH) / stride + 1, rounded down. Throws if the image is smaller than the kernel.
+// OH = (H + 2*padding - KH) / stride + 1, rounded down. Throws if the padded image is smaller than the kernel.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
 
 // relu(conv2d(...)), in one pass each way if ambient().fuse and the kernels can.
 Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
 
-// Every size a kernel needs; letters as in the formula above.
+// Every size a kernel needs; letters as in the formula at the head of this file.
 struct Conv2dSizes {
   int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;  // N counts images, the others pixels or channels
   bool tf32;                                                // f32 products may round their factors to TF32
@@ -44,10 +44,11 @@ struct Conv2dForward {  // x, weight, bias and y as in conv2d(), and their sizes
 };
 constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 
-// An inf or NaN in dy makes inf or NaN of all dbias and dweight of its output channel, and of some of dx, so an
-// overflow shows in the gradients. The head of a variant's file says which zeros it multiplies by an inf or NaN in x or
-// weight, which makes NaN of them. Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend
-// on y, and an inf or NaN in x or weight on which the loss depends makes dy inf or NaN.
+// An inf or NaN in dy makes inf or NaN of all dbias and dweight of its output channel, but perhaps not of taps in the
+// padding, and of some of dx, so an overflow shows in the gradients. The head of a variant's file says which zeros it
+// multiplies by an inf or NaN in x or weight, which makes NaN of them. Skipping the zeros of dy hides no overflow: dy
+// is 0 where the loss does not depend on y, and an inf or NaN in x or weight on which the loss depends makes dy inf or
+// NaN.
 
 // x and weight as in conv2d(), dy the gradient of its result. An undefined dx, dweight or dbias is not computed.
 // `accumulate`: adds to the old dweight and dbias.

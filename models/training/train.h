@@ -117,7 +117,8 @@ struct TrainResult {
   double seconds = 0;                   // training only: loading and steps, without evaluation
   StepSeconds parts;                    // of `seconds`; the rest is reading losses, and hooks
   int64_t samples = 0;                  // seen in training, repeated ones included
-  // Optimizer steps taken, and skipped because a gradient, or with clipping their norm, was not finite.
+  // Optimizer steps taken, and skipped: as outliers, or because a gradient, or with clipping their norm, was not
+  // finite.
   int64_t steps = 0, skipped_steps = 0;
   double loss_scale = 1;           // at the end
   std::vector<float> loss_scales;  // after each step; f16 only
@@ -153,8 +154,8 @@ struct TrainHooks {
   // Called after each step: whether the state after it, and after the evaluations due then, is to be handed to
   // on_state.
   std::function<bool(const Progress&)> wants_state;
-  // Also called when training is interrupted and when it has ended. Never called with a tensor that is not finite: that
-  // throws first.
+  // Also called when training is interrupted and when it has ended, but not by should_stop. Never called with a tensor
+  // that is not finite: that throws first.
   std::function<void(TrainingState&&)> on_state;
 };
 
