@@ -161,7 +161,7 @@ class Kernel : public KernelSlot {
     Function run;                                 // launches the kernel
     bool (*supported)(const Call&) = nullptr;     // none: every call
     int64_t (*workspace)(const Call&) = nullptr;  // bytes; none: no workspace
-    int rank = 0;                                 // higher is tried first; "simple": 0, or only_if_forced
+    int rank = 0;                                 // higher is tried first; "simple" variants have 0
     bool (*pays)(const Call&) = nullptr;          // false: tried after all others that support it; none: always true
     const char* layout = nullptr;                 // see VariantBase
     double error_growth = 1;                      // see VariantBase
