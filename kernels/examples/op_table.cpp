@@ -16,6 +16,9 @@
 namespace hs::examples {
 
 bool is_whole_table() { return std::getenv("HALFSTEP_ROWS") == nullptr; }
+bool is_chosen(std::string_view name) {
+  return is_whole_table() || name.find(std::getenv("HALFSTEP_ROWS")) != std::string_view::npos;
+}
 
 namespace {
 
@@ -141,11 +144,8 @@ const std::vector<OpCase>& op_table() {
     Table rows;
     for (const auto& add : registered().rows) add(rows);
     std::ranges::for_each(rows, complete);
-    if (!is_whole_table()) {
-      const std::string wanted = std::getenv("HALFSTEP_ROWS");
-      std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });
-      if (rows.empty()) fail(ExitCode::usage, "HALFSTEP_ROWS={}: no row of the op table has this in its name", wanted);
-    }
+    std::erase_if(rows, [](const OpCase& row) { return !is_chosen(row.name); });
+    check(!rows.empty(), "HALFSTEP_ROWS={}: no row of the op table has this in its name", std::getenv("HALFSTEP_ROWS"));
     return rows;
   }();
   return table;

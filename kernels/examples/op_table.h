@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/kernel.h"
@@ -77,7 +78,8 @@ OpCase row_of(const TimedCase& timed);
 inline bool is_given(const Shape& shape) { return shape != Shape{0}; }  // of a case's input: it is not left out
 // One row for each op that can be drawn, at sizes that follow the seed: the same ones in another process.
 std::vector<OpCase> drawn_rows(uint64_t seed);
-bool is_whole_table();  // false with HALFSTEP_ROWS; counts and "the table reaches" then mean nothing
+bool is_whole_table();                  // false with HALFSTEP_ROWS; counts and "the table reaches" then mean nothing
+bool is_chosen(std::string_view name);  // the whole table is, or what HALFSTEP_ROWS says is in this name
 
 // The device for tensors that rows create themselves (labels, optimizer state); the caller provides inputs on it.
 void set_test_device(Device device);
