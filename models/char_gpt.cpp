@@ -13,7 +13,6 @@
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "models/layers.h"
@@ -71,7 +70,7 @@ class TransformerBlock : public Module {
   Tensor forward(const Tensor& x) override {
     // The sum over all blocks stays f32 in an Autocast scope.
     const Tensor y = add(x, projection_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
-    return add(y, fc_projection_.forward(gelu(fc_.forward(norm2_.forward(y)))));
+    return add(y, gelu_feed_forward(norm2_.forward(y), fc_, fc_projection_));
   }
   void adapt(const LoraOptions& options, LayerKeys& keys) {
     for (LoraLinear* layer : {&qkv_, &projection_, &fc_, &fc_projection_}) layer->adapt(options, keys);

@@ -4,6 +4,8 @@
 
 #include "engine/check.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/feed_forward/gelu_feed_forward.h"
+#include "kernels/gelu/gelu.h"
 #include "kernels/linear/linear.h"
 
 namespace hs {
@@ -18,6 +20,11 @@ Tensor LoraLinear::forward(const Tensor& x) {
   // (..., r). Scaled here, where it is small: a tensor (..., out) less, in both directions.
   const Tensor low = scale(linear(x, a_, {}, WeightOrder::out_in), factor_);
   return add(y, linear(low, b_, {}, WeightOrder::out_in));
+}
+
+Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two) {
+  if (one.a_.defined() || two.a_.defined()) return two.forward(gelu(one.forward(x)));
+  return gelu_feed_forward(x, one.weight_, two.weight_);
 }
 
 void LoraLinear::adapt(const LoraOptions& options, LayerKeys& keys) {

@@ -37,6 +37,9 @@ class LoraLinear : public Module {
   // 1 <= rank <= in and out. REQUIRES: it has none yet
   void adapt(const LoraOptions& options, LayerKeys& keys);
 
+  // two.forward(gelu(one.forward(x))), as one op if neither has adapters.
+  friend Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two);
+
  private:
   Tensor weight_;  // (in, out)
   Tensor a_, b_;   // (r, in) and (out, r), or undefined

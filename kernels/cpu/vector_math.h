@@ -23,6 +23,8 @@ inline float lane_sum(Vec v) {
 
 // The larger of each pair of lanes; b if one of them is NaN.
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+// The smaller, in the same way.
+inline Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
 
 inline float lane_max(Vec v) {
 #if HS_VECTOR_BYTES == 64
@@ -57,16 +59,15 @@ inline Vec load_first_or(const float* from, int64_t count, float rest) {
   return count <= 0 ? broadcast(rest) : first_or(load_first(from, count), count, rest);
 }
 
-// e^x, off by at most 2 units in the last place. Below -87.33, where the
-// result would be subnormal, 0; above 88.37, what it is there, 2.4e38. NaN stays NaN.
+// e^x for x <= 88.37, off by at most 2 units in the last place. Below -87.33, where the result would be subnormal, 0.
+// NaN stays NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a polynomial with the coefficients of Cephes' expf (Moshier); 2^n is n
 // written into the exponent. ln 2 is subtracted in two parts, of which n times the first is exact.
-inline Vec exp(Vec x) {
-  constexpr float smallest = -87.33654f, largest = 88.37f, magic = 0x1.8p23f;
-  const Vec bounded = x > largest ? broadcast(largest) : x;
-  const Vec shifted = fma(bounded, broadcast(1.442695041f), broadcast(magic));  // n in the lowest bits
+inline Vec exp_of_bounded(Vec x) {
+  constexpr float smallest = -87.33654f, magic = 0x1.8p23f;
+  const Vec shifted = fma(x, broadcast(1.442695041f), broadcast(magic));  // n in the lowest bits
   const Vec n = shifted - magic;
-  const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), bounded));
+  const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), x));
   Vec p = broadcast(1.9875691500e-4f);
   for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
     p = fma(p, r, broadcast(c));
@@ -76,6 +77,22 @@ inline Vec exp(Vec x) {
   const Words power = (__builtin_bit_cast(Words, shifted) << 23) + 0x3f800000u;
   const Vec result = p * __builtin_bit_cast(Vec, power);
   return x < smallest ? Vec{} : result;
+}
+
+// e^x, as above; above 88.37, what it is there, 2.4e38.
+inline Vec exp(Vec x) {
+  constexpr float largest = 88.37f;
+  return exp_of_bounded(x > largest ? broadcast(largest) : x);
+}
+
+// 1 / x, off by at most 1 unit in the last place. REQUIRES: x and 1 / x are neither subnormal nor infinite, or x is NaN
+inline Vec reciprocal(Vec x) {
+#if HS_VECTOR_BYTES == 64
+  const Vec near = _mm512_rcp14_ps(x);  // a division takes 16 cycles
+  return fma(near, fma(-x, near, broadcast(1.0f)), near);
+#else
+  return 1.0f / x;
+#endif
 }
 
 }  // namespace hs::HS_ISA

@@ -7,6 +7,8 @@
 #include "kernels/examples/naive.h"
 #include "kernels/examples/register.h"
 #include "kernels/feed_forward/feed_forward.h"
+#include "kernels/feed_forward/gelu_feed_forward.h"
+#include "kernels/gelu/gelu.h"
 
 namespace hs::examples::feed_forward_rows {
 
@@ -31,7 +33,33 @@ OpCase row_of(int64_t N, int64_t in, int64_t hidden, int64_t out) {
           .roundings = {2, 2, 2, 2, 2, 1}};  // the hidden layer and its gradient are 16 bits wide
 }
 
+OpCase gelu_row_of(const Shape& x, int64_t hidden, int64_t out) {
+  const int64_t in = x.back(), N = x.rows(), K = std::max({N, in, hidden, out});
+  Tolerance sums = tolerance::composed;  // as above, and GELU's few units
+  sums.absolute += tolerance::walk(K, std::sqrt(static_cast<double>(K)) / 4);
+  return {.name = fmt::format("gelu_feed_forward {}x{}x{}x{}", N, in, hidden, out),
+          .shapes = {x, {in, hidden}, {hidden, out}},
+          .run = [](const Inputs& in) { return gelu_feed_forward(in[0], in[1], in[2]); },
+          .forward = sums,
+          .gradient = sums,
+          .reference = {[=](const std::vector<Numbers>& x) {
+            Numbers h = naive_gemm(x[0], x[1], {}, N, hidden, in, {});
+            for (double& value : h) value *= GeluGate(value).s;
+            return naive_gemm(h, x[2], {}, N, out, hidden, {});
+          }},
+          .integers = false,
+          .nan = N > 0,
+          .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
+          .roundings = {3, 4, 4, 4}};
+}
+
 const Examples rows([](Table& table) {
+  // Of no kernel, and around the borders of the blocks: rows, steps, chunks of the hidden layer, groups of rows.
+  table.push_back(gelu_row_of({5, 7}, 3, 4));
+  table.push_back(gelu_row_of({0, 16}, 16, 16));
+  table.push_back(gelu_row_of({2, 9, 16}, 48, 32));
+  table.push_back(gelu_row_of({129, 80}, 144, 16));
+  table.push_back(gelu_row_of({530, 144}, 32, 80));
   for (const auto& [N, in, hidden, out] :
        {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}, {64, 40, 128, 40}, {0, 3, 5, 2}}) {
     table.push_back(row_of(N, in, hidden, out));
@@ -41,6 +69,19 @@ const Examples rows([](Table& table) {
 const Examples drawn([](Draw& draw) {
   const int64_t N = draw.size(70), in = draw.positive(70), hidden = draw.positive(140);
   return row_of(N, in, hidden, draw.positive(70));
+});
+
+const Examples gelu_drawn([](Draw& draw) {
+  const int64_t each = draw.coin() ? 16 : 1, N = draw.size(300), in = each * draw.positive(12);
+  return gelu_row_of({N, in}, each * draw.positive(12), each * draw.positive(12));
+});
+
+// In the blocks of char_gpt.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "gelu_feed_forward",
+           .shapes = {{batch, 128, 128}, {128, 512}, {512, 128}},
+           .slots = {&gelu_feed_forward_forward, &gelu_feed_forward_backward},
+           .leaves = 3}};
 });
 
 }  // namespace hs::examples::feed_forward_rows

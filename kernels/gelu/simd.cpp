@@ -6,34 +6,17 @@
 #include "kernels/gelu/gelu.h"
 
 #ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
-#include "kernels/cpu/vector_math.h"
+#include "kernels/gelu/gate.h"
 
 namespace hs::HS_ISA {
 namespace {
 
-// As GeluGate.
-struct Gate {
-  Vec s, rest, slope;
-  explicit Gate(Vec x) {
-    constexpr auto linear = static_cast<float>(gelu_linear), per_square = static_cast<float>(gelu_cubic);
-    const Vec square = x * x;
-    const Vec cubic = (square > gelu_most_square ? broadcast(gelu_most_square) : square) * per_square;  // NaN stays
-    const Vec e = exp((x > 0.0f ? -x : x) * (linear + cubic)), more = 1.0f / (1.0f + e), less = e * more;
-    s = x > 0.0f ? more : less;
-    rest = x > 0.0f ? less : more;
-    slope = linear + 3.0f * cubic;
-  }
-};
-
 // Not lambdas: in a template, GCC compiles theirs without the instruction set that is enabled here.
 struct Value {
-  Vec operator()(Vec x) const { return x * Gate(x).s; }
+  Vec operator()(Vec x) const { return x * GeluGates(x).s; }
 };
 struct Gradient {
-  Vec operator()(Vec x, Vec dy) const {
-    const Gate gate(x);
-    return dy * fma(x * (gate.s * gate.rest), gate.slope, gate.s);
-  }
+  Vec operator()(Vec x, Vec dy) const { return GeluGates(x).gradient(x, dy); }
 };
 
 template <class F, class... In>

@@ -8,38 +8,14 @@
 
 #ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
 
-#include "kernels/cpu/strip.h"
+#include "kernels/cpu/block.h"
 
 namespace hs::HS_ISA {
 namespace {
 
 using namespace blocked;
 
-// The registers of a strip, as many sums as fit beside a row of the panel and one broadcast value of A:
-//   AVX-512 (32 registers): 6 x 4 or 8 x 3 vectors     AVX2, plain x86-64 (16): 6 x 2
-// At least 8 sums keep both multiply-add units busy; loads are fewer than multiply-adds.
-constexpr int max_vectors = registers == 32 ? 4 : 2, max_strip_rows = 8;
 constexpr int64_t panel_columns = std::max<int64_t>(16, max_vectors* lanes);
-constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_strip_rows; }
-
-template <int rows, int vectors>
-void multiply_rows(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t steps, float* sums,
-                   bool add) {
-  multiply_strip<rows, vectors>(a, a_row, a_step, b, panel_columns, steps, sums, tile_columns, add);
-}
-
-using Strip = void (*)(const float*, int64_t, int64_t, const float*, int64_t, float*, bool);
-
-template <int vectors, int... rows>
-constexpr std::array<Strip, max_strip_rows> strips_of(std::integer_sequence<int, rows...>) {
-  return {multiply_rows<rows + 1, vectors>...};
-}
-template <int... vectors>
-constexpr std::array<std::array<Strip, max_strip_rows>, max_vectors> all_strips(
-    std::integer_sequence<int, vectors...>) {
-  return {strips_of<vectors + 1>(std::make_integer_sequence<int, rows_of(vectors + 1)>())...};
-}
-constexpr auto strips = all_strips(std::make_integer_sequence<int, max_vectors>());  // [vectors - 1][rows - 1]
 
 template <class T>
 struct Widened {
@@ -71,20 +47,12 @@ struct Widened {
     for (; steps > 0; --steps, from += from_step, to += strip_slot) std::memcpy(to, from, strip_slot * sizeof(Cell));
   }
 
-  static int64_t vectors_of(int64_t columns) { return (columns + lanes - 1) / lanes; }
-  static int64_t strip_rows(int64_t columns) {
-    return rows_of(static_cast<int>(std::min<int64_t>(max_vectors, vectors_of(columns))));
-  }
+  static int64_t strip_rows(int64_t columns) { return HS_ISA::strip_rows(columns); }
 
   static void multiply(const Left& a, const Cell* b, int64_t rows, int64_t columns, int64_t steps, float* sums,
                        bool add) {
-    const int64_t vectors = vectors_of(columns);
-    for (int64_t v = 0; v < vectors; v += max_vectors) {
-      const auto now = static_cast<size_t>(std::min<int64_t>(max_vectors, vectors - v));
-      strips[now - 1][static_cast<size_t>(rows) - 1](reinterpret_cast<const float*>(a.cells), a.row, a.step,
-                                                     reinterpret_cast<const float*>(b) + v * lanes, steps,
-                                                     sums + v * lanes, add);
-    }
+    multiply_rows({reinterpret_cast<const float*>(a.cells), a.row, a.step}, rows,
+                  {reinterpret_cast<const float*>(b), panel_columns}, columns, steps, {sums, tile_columns}, add);
   }
 };
 

@@ -1,0 +1,241 @@
+// gelu_feed_forward in blocks of rows, in f32: variant "blocked". A task takes the hidden layer in chunks of columns,
+// of which everything stays in the second-level cache:
+//
+//   forward, 128 rows:    s = x w1[:, chunk]  (kept)    h = gelu(s)      y += h w2[chunk, :]
+//   backward, a group     dh = dy w2[chunk, :]^T        ds = dh gelu'(s), and h = gelu(s) again
+//   of rows, 128 at once: dw2[chunk, :] += h^T dy       dw1[:, chunk] += x^T ds       dx += ds w1[:, chunk]^T
+//
+// h, dh and ds are never whole. Backward has 16 groups of rows at most, whatever the number of threads: each sums the
+// gradients of the weights on its own, and these sums are added in order.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "kernels/cpu/ahead.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/parts.h"
+#include "kernels/feed_forward/gelu_feed_forward.h"
+#include "kernels/gelu/gelu.h"
+
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
+#include "kernels/cpu/block.h"
+#include "kernels/gelu/gate.h"
+
+namespace hs::HS_ISA {
+namespace {
+
+// C = A B, or C += A B, while `next` is requested. A panel of B, 64 columns of up to 128 steps, stays in the
+// first-level cache. b: its panels, each of which begins `panel` floats after the one before.
+void multiply(const BlockA& a, int64_t rows, const BlockB& b, int64_t panel, int64_t columns, int64_t steps,
+              const BlockC& c, bool add, Ahead& next) {
+  for (int64_t k = 0; k < steps; k += most_steps, add = true) {
+    const int64_t now = std::min(most_steps, steps - k);
+    for (int64_t n = 0; n < columns; n += panel_columns) {
+      const int64_t width = std::min(panel_columns, columns - n), each = strip_rows(width);
+      const BlockB here{b.data + n / panel_columns * panel + k * b.row, b.row};
+      for (int64_t row = 0; row < rows; row += each) {
+        next.request();
+        multiply_rows({a.data + row * a.row + k * a.step, a.row, a.step}, std::min(each, rows - row), here, width, now,
+                      {c.data + row * c.row + n, c.row}, add);
+      }
+    }
+  }
+}
+
+int64_t strips(int64_t rows, int64_t columns) {
+  return (rows + 5) / 6 * ((columns + panel_columns - 1) / panel_columns);
+}
+
+void copy_rows(const float* from, int64_t rows, int64_t columns, float* to, int64_t to_row) {
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * columns, columns, to + i * to_row);
+}
+
+void forward(const GeluFeedForwardForward& call, Tensor& workspace) {
+  const FeedForwardSizes s(call);
+  const ForwardMemory m{Parts(workspace), s};
+  const float* x = call.x.data<float>();
+  float *sum = call.sum.mutable_data<float>(), *y = call.y.mutable_data<float>();
+  pack_panels(call.weight1.data<float>(), s.in, s.hidden, false, m.w1);
+  pack_panels(call.weight2.data<float>(), s.hidden, s.out, false, m.w2);
+  parallel((s.N + block_rows - 1) / block_rows, [&](int64_t block, int thread) {
+    const int64_t first = block * block_rows, rows = std::min(block_rows, s.N - first);
+    for (int64_t j = 0; j < s.hidden; j += chunk) {
+      const int64_t width = std::min(chunk, s.hidden - j);
+      float* h = m.h[thread];
+      Ahead next(sum + first * s.hidden + j, rows, width, s.hidden, strips(rows, width) + strips(rows, s.out));
+      multiply({x + first * s.in, s.in, 1}, rows, {m.w1 + j * s.in, panel_columns}, s.in * panel_columns, width, s.in,
+               {h, chunk_row}, false, next);
+      for (int64_t i = 0; i < rows; ++i, h += chunk_row) {
+        float* to = sum + (first + i) * s.hidden + j;
+        for (int64_t c = 0; c < width; c += lanes) {
+          const Vec value = load(h + c);
+          store(to + c, value);
+          store(h + c, value * GeluGates(value).s);
+        }
+      }
+      multiply({m.h[thread], chunk_row, 1}, rows, {m.w2 + j * panel_columns, panel_columns}, s.hidden * panel_columns,
+               s.out, width, {y + first * s.out, s.out}, j > 0, next);
+    }
+  });
+}
+
+// The sums of a group, added to nothing or to the gradient.
+void add_partial(const Each<float>& partial, int64_t groups, bool adds, Tensor& gradient) {
+  float* to = gradient.mutable_data<float>();
+  parallel_ranges(partial.size, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += lanes) {
+      Vec total = adds ? load(to + i) : Vec{};
+      for (int64_t group = 0; group < groups; ++group) total += load(partial[group] + i);
+      store(to + i, total);
+    }
+  });
+}
+
+void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
+  const FeedForwardSizes s(call);
+  const BackwardMemory m{Parts(workspace), s};
+  const float *x = call.x.data<float>(), *sum = call.sum.data<float>(), *dy = call.dy.data<float>();
+  float* dx = call.dx.defined() ? call.dx.mutable_data<float>() : nullptr;
+  pack_panels(call.weight2.data<float>(), s.out, s.hidden, true, m.w2);
+  if (dx) pack_panels(call.weight1.data<float>(), s.hidden, s.in, true, m.w1);
+  parallel(s.groups, [&](int64_t group, int thread) {
+    const int64_t first = group * s.rows_each, all = std::min(s.rows_each, s.N - first);
+    float *xs = m.x[thread], *dys = m.dy[thread], *h = m.h[thread], *ds = m.ds[thread];
+    copy_rows(x + first * s.in, all, s.in, xs, s.in_row);
+    copy_rows(dy + first * s.out, all, s.out, dys, s.out_row);
+    for (int64_t j = 0; j < s.hidden; j += chunk) {
+      const int64_t width = std::min(chunk, s.hidden - j);
+      for (int64_t row = 0; row < all; row += block_rows) {
+        const int64_t rows = std::min(block_rows, all - row);
+        // What is computed next needs sums from memory, for which it would wait.
+        const bool is_last = row + rows == all;
+        const int64_t next_row = is_last ? 0 : row + rows, next_rows = std::min(block_rows, all - next_row);
+        const int64_t next_j = is_last ? j + chunk : j;
+        Ahead next(sum + (first + next_row) * s.hidden + next_j, next_j < s.hidden ? next_rows : 0, width, s.hidden,
+                   3 * strips(rows, width));
+        const float *x_rows = xs + row * s.in_row, *dy_rows = dys + row * s.out_row;
+        multiply({dy_rows, s.out_row, 1}, rows, {m.w2 + j * s.out, panel_columns}, s.out * panel_columns, width, s.out,
+                 {ds, chunk_row}, false, next);
+        for (int64_t i = 0; i < rows; ++i) {
+          const float* from = sum + (first + row + i) * s.hidden + j;
+          float *to_h = h + i * chunk_row, *to_ds = ds + i * chunk_row;
+          for (int64_t c = 0; c < width; c += lanes) {
+            const Vec value = load(from + c);
+            const GeluGates gates(value);
+            store(to_h + c, value * gates.s);
+            store(to_ds + c, gates.gradient(value, load(to_ds + c)));
+          }
+        }
+        if (call.dweight2.defined()) {
+          multiply({h, 1, chunk_row}, width, {dy_rows, s.out_row}, panel_columns, s.out, rows,
+                   {m.dw2[group] + j * s.out, s.out}, row > 0, next);
+        }
+        if (call.dweight1.defined()) {
+          multiply({x_rows, 1, s.in_row}, s.in, {ds, chunk_row}, panel_columns, width, rows,
+                   {m.dw1[group] + j, s.hidden}, row > 0, next);
+        }
+        if (dx) {
+          multiply({ds, chunk_row, 1}, rows, {m.w1 + j * panel_columns, panel_columns}, s.hidden * panel_columns, s.in,
+                   width, {dx + (first + row) * s.in, s.in}, j > 0, next);
+        }
+      }
+    }
+  });
+  if (call.dweight1.defined()) add_partial(m.dw1, s.groups, call.accumulate, call.dweight1);
+  if (call.dweight2.defined()) add_partial(m.dw2, s.groups, call.accumulate, call.dweight2);
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+
+namespace hs {
+namespace {
+
+constexpr int64_t panel_columns = 64, most_steps = 128, block_rows = 128, chunk = 128;
+
+// Floats between rows that products read down the columns: were it a multiple of 512 bytes, they would compete for the
+// same lines of the cache.
+constexpr int64_t apart(int64_t columns) { return columns % 128 == 0 ? columns + 16 : columns; }
+constexpr int64_t chunk_row = apart(chunk);
+
+struct FeedForwardSizes {
+  int64_t N, in, hidden, out;
+  int64_t rows_each, groups;                         // of backward
+  int64_t in_row = apart(in), out_row = apart(out);  // of copies of x and dy
+  explicit FeedForwardSizes(const auto& call)
+      : N(call.x.shape()[0]),
+        in(call.weight1.shape()[0]),
+        hidden(call.weight1.shape()[1]),
+        out(call.weight2.shape()[1]),
+        rows_each(round_up(std::max<int64_t>((N + 15) / 16, 256), block_rows)),
+        groups((N + rows_each - 1) / rows_each) {}
+};
+
+struct ForwardMemory : Parts {
+  const FeedForwardSizes& s;
+  float* w1 = take<float>(s.in * round_up(s.hidden, panel_columns));  // panels of w1 (in, hidden)
+  float* w2 = take<float>(s.hidden * round_up(s.out, panel_columns));
+  Each<float> h = each<float>(block_rows * chunk_row);
+};
+
+struct BackwardMemory : Parts {
+  const FeedForwardSizes& s;
+  float* w1 = take<float>(s.hidden * round_up(s.in, panel_columns));  // of its transpose, (hidden, in)
+  float* w2 = take<float>(s.out * round_up(s.hidden, panel_columns));
+  Each<float> x = each<float>(s.rows_each * s.in_row), dy = each<float>(s.rows_each * s.out_row);
+  Each<float> h = each<float>(block_rows * chunk_row), ds = each<float>(block_rows * chunk_row);
+  Each<float> dw1 = each<float>(s.in * s.hidden, s.groups), dw2 = each<float>(s.hidden * s.out, s.groups);
+};
+
+// Packs B (steps, columns) in panels of 64 columns, each (steps, 64). B is `matrix`, or its transpose.
+void pack_panels(const float* matrix, int64_t steps, int64_t columns, bool is_transposed, float* to) {
+  parallel((columns + panel_columns - 1) / panel_columns, [=](int64_t panel, int) {
+    const int64_t n = panel * panel_columns, width = std::min(panel_columns, columns - n);
+    float* cells = to + n * steps;
+    if (is_transposed) {
+      return transpose(reinterpret_cast<const Cell*>(matrix + n * steps), steps, width, steps,
+                       reinterpret_cast<Cell*>(cells), panel_columns);
+    }
+    for (int64_t k = 0; k < steps; ++k) std::copy_n(matrix + k * columns + n, width, cells + k * panel_columns);
+  });
+}
+
+}  // namespace
+}  // namespace hs
+
+#define HS_SOURCE "kernels/feed_forward/blocked.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+namespace {
+
+// Whole vectors of any instruction set, so that nothing is padded.
+bool supports(const auto& call) {
+  const FeedForwardSizes s(call);
+  return is_f32(call.x) && is_f32(call.weight1) && is_f32(call.weight2) && s.in % 16 == 0 && s.hidden % 16 == 0 &&
+         s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
+}
+
+REGISTER_KERNEL(gelu_feed_forward_forward, cpu, "blocked",
+                {.run = HS_DISPATCHED(forward),
+                 .supported = supports<GeluFeedForwardForward>,
+                 .workspace =
+                     [](const GeluFeedForwardForward& call) {
+                       return ForwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
+                     },
+                 .rank = 10});
+REGISTER_KERNEL(gelu_feed_forward_backward, cpu, "blocked",
+                {.run = HS_DISPATCHED(backward),
+                 .supported = supports<GeluFeedForwardBackward>,
+                 .workspace =
+                     [](const GeluFeedForwardBackward& call) {
+                       return BackwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
+                     },
+                 .rank = 10});
+
+}  // namespace
+}  // namespace hs
+#endif

@@ -1,0 +1,47 @@
+#include "kernels/feed_forward/gelu_feed_forward.h"
+
+#include "engine/check.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/linear/linear.h"
+
+namespace hs {
+namespace {
+
+// Undefined if no kernel takes the call.
+Tensor fused(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
+  const Op op("gelu_feed_forward");
+  const int64_t in = weight1.shape()[0], hidden = weight1.shape()[1], out = weight2.shape()[1];
+  const Tensor rows = x.detach().reshape({x.shape().rows(), in});
+  const GeluFeedForwardForward asked{rows, weight1, weight2, no_tensor(), no_tensor()};
+  if (!gelu_feed_forward_forward.is_taken(asked)) return {};
+  Tensor sum = Tensor::empty({rows.shape()[0], hidden}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({rows.shape()[0], out}, x.dtype(), x.device());
+  gelu_feed_forward_forward({rows, weight1, weight2, sum, y});
+  return record("gelu_feed_forward", y.reshape(x.shape().with_back(out)), {x, weight1, weight2},
+                [x = rows.saved(), sum = sum.saved(), w1 = weight1.saved(), w2 = weight2.saved(), shape = x.shape(),
+                 needs_x = x.requires_grad(), to_weight1 = GradientTarget(weight1),
+                 to_weight2 = GradientTarget(weight2)](const Tensor& gradient) -> Gradients {
+                  const GradientMode mode = claim_gradients({&to_weight1, &to_weight2});
+                  const Tensor dy = gradient.detach().reshape({x.shape()[0], w2.shape()[1]});
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dweight1 = to_weight1.tensor(mode, dy.device()),
+                         dweight2 = to_weight2.tensor(mode, dy.device());
+                  gelu_feed_forward_backward({x, w1, w2, sum, dy, mode == GradientMode::add, dx, dweight1, dweight2});
+                  if (mode != GradientMode::fresh) dweight1 = dweight2 = {};
+                  if (needs_x) dx = dx.reshape(shape);
+                  return {dx, dweight1, dweight2};
+                });
+}
+
+}  // namespace
+
+Tensor gelu_feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
+  const bool fits = x.shape().rank() >= 2 && weight1.shape().rank() == 2 && weight2.shape().rank() == 2 &&
+                    x.shape().back() == weight1.shape()[0] && weight1.shape()[1] == weight2.shape()[0];
+  const bool is_forced = gemm.is_forced() || gelu_forward.is_forced() || gelu_backward.is_forced();
+  Tensor y = fits && !is_forced && ambient().autocast == DType::f32 ? fused(x, weight1, weight2) : Tensor();
+  return y.defined() ? y : linear(gelu(linear(x, weight1, {})), weight2, {});  // linear() says what does not fit
+}
+
+}  // namespace hs
