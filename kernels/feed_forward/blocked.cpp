@@ -1,5 +1,5 @@
-// gelu_feed_forward in blocks of rows, in f32: variant "blocked". A task takes the hidden layer in chunks of columns,
-// of which everything stays in the second-level cache:
+// gelu_feed_forward in blocks of rows, in f32 (16-bit types are widened): variant "blocked". A task takes the hidden
+// layer in chunks of columns, of which everything stays in the second-level cache:
 //
 //   forward, 128 rows:    s = x w1[:, chunk]  (kept)    h = gelu(s)      y += h w2[chunk, :]
 //   backward, a group     dh = dy w2[chunk, :]^T        ds = dh gelu'(s), and h = gelu(s) again
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kernels/cpu/ahead.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/parts.h"
 #include "kernels/feed_forward/gelu_feed_forward.h"
@@ -47,63 +48,70 @@ int64_t strips(int64_t rows, int64_t columns) {
   return (rows + 5) / 6 * ((columns + panel_columns - 1) / panel_columns);
 }
 
-void copy_rows(const float* from, int64_t rows, int64_t columns, float* to, int64_t to_row) {
-  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * columns, columns, to + i * to_row);
+template <class T>
+void copy_rows(const T* from, int64_t rows, int64_t columns, float* to, int64_t to_row) {
+  for (int64_t i = 0; i < rows; ++i) copy_elements(from + i * columns, columns, to + i * to_row);
 }
 
-void forward(const GeluFeedForwardForward& call, Tensor& workspace) {
+template <class T>
+void forward_of(const GeluFeedForwardForward& call, Tensor& workspace) {
   const FeedForwardSizes s(call);
   const ForwardMemory m{Parts(workspace), s};
-  const float* x = call.x.data<float>();
-  float *sum = call.sum.mutable_data<float>(), *y = call.y.mutable_data<float>();
-  pack_panels(call.weight1.data<float>(), s.in, s.hidden, false, m.w1);
-  pack_panels(call.weight2.data<float>(), s.hidden, s.out, false, m.w2);
+  const T* x = call.x.data<T>();
+  T *sum = call.sum.mutable_data<T>(), *y = call.y.mutable_data<T>();
+  pack_panels(as_computing(call.weight1.data<T>(), s.in * s.hidden, m.wide), s.in, s.hidden, false, m.w1);
+  pack_panels(as_computing(call.weight2.data<T>(), s.hidden * s.out, m.wide), s.hidden, s.out, false, m.w2);
   parallel((s.N + block_rows - 1) / block_rows, [&](int64_t block, int thread) {
     const int64_t first = block * block_rows, rows = std::min(block_rows, s.N - first);
+    const float* x_rows = as_computing(x + first * s.in, rows * s.in, m.x[thread]);
+    float* const y_rows = place(y + first * s.out, m.y[thread]);
     for (int64_t j = 0; j < s.hidden; j += chunk) {
       const int64_t width = std::min(chunk, s.hidden - j);
       float* h = m.h[thread];
       Ahead next(sum + first * s.hidden + j, rows, width, s.hidden, strips(rows, width) + strips(rows, s.out));
-      multiply({x + first * s.in, s.in, 1}, rows, {m.w1 + j * s.in, panel_columns}, s.in * panel_columns, width, s.in,
+      multiply({x_rows, s.in, 1}, rows, {m.w1 + j * s.in, panel_columns}, s.in * panel_columns, width, s.in,
                {h, chunk_row}, false, next);
       for (int64_t i = 0; i < rows; ++i, h += chunk_row) {
-        float* to = sum + (first + i) * s.hidden + j;
-        for (int64_t c = 0; c < width; c += lanes) {
-          const Vec value = load(h + c);
-          store(to + c, value);
-          store(h + c, value * GeluGates(value).s);
-        }
+        store_block(h, sum + (first + i) * s.hidden + j, width);
+        for (int64_t c = 0; c < width; c += lanes) store(h + c, load(h + c) * GeluGates(load(h + c)).s);
       }
       multiply({m.h[thread], chunk_row, 1}, rows, {m.w2 + j * panel_columns, panel_columns}, s.hidden * panel_columns,
-               s.out, width, {y + first * s.out, s.out}, j > 0, next);
+               s.out, width, {y_rows, s.out}, j > 0, next);
     }
+    if constexpr (stores_16_bits<T>) narrow(y_rows, y + first * s.out, rows * s.out);
   });
 }
 
-// The sums of a group, added to nothing or to the gradient.
+// The sums of the groups, added to nothing or to the gradient.
 void add_partial(const Each<float>& partial, int64_t groups, bool adds, Tensor& gradient) {
-  float* to = gradient.mutable_data<float>();
-  parallel_ranges(partial.size, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += lanes) {
-      Vec total = adds ? load(to + i) : Vec{};
-      for (int64_t group = 0; group < groups; ++group) total += load(partial[group] + i);
-      store(to + i, total);
-    }
+  for_f32_or_16_bits(gradient.dtype(), [&]<class G>() {
+    G* to = gradient.mutable_data<G>();
+    parallel_ranges(partial.size, block_size, [&](int64_t begin, int64_t end) {
+      float total[block_size] = {};
+      if (adds) copy_elements(to + begin, end - begin, total);
+      for (int64_t group = 0; group < groups; ++group) {
+        const float* from = partial[group] + begin;
+        for (int64_t i = 0; i < end - begin; ++i) total[i] += from[i];
+      }
+      store_block(total, to + begin, end - begin);
+    });
   });
 }
 
-void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
+template <class T>
+void backward_of(const GeluFeedForwardBackward& call, Tensor& workspace) {
   const FeedForwardSizes s(call);
   const BackwardMemory m{Parts(workspace), s};
-  const float *x = call.x.data<float>(), *sum = call.sum.data<float>(), *dy = call.dy.data<float>();
-  float* dx = call.dx.defined() ? call.dx.mutable_data<float>() : nullptr;
-  pack_panels(call.weight2.data<float>(), s.out, s.hidden, true, m.w2);
-  if (dx) pack_panels(call.weight1.data<float>(), s.hidden, s.in, true, m.w1);
+  const T *x = call.x.data<T>(), *sum = call.sum.data<T>(), *dy = call.dy.data<T>();
+  T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+  pack_panels(as_computing(call.weight2.data<T>(), s.out * s.hidden, m.wide), s.out, s.hidden, true, m.w2);
+  if (dx) pack_panels(as_computing(call.weight1.data<T>(), s.hidden * s.in, m.wide), s.hidden, s.in, true, m.w1);
   parallel(s.groups, [&](int64_t group, int thread) {
     const int64_t first = group * s.rows_each, all = std::min(s.rows_each, s.N - first);
     float *xs = m.x[thread], *dys = m.dy[thread], *h = m.h[thread], *ds = m.ds[thread];
     copy_rows(x + first * s.in, all, s.in, xs, s.in_row);
     copy_rows(dy + first * s.out, all, s.out, dys, s.out_row);
+    float* const dx_rows = dx ? place(dx + first * s.in, m.dx[thread]) : nullptr;
     for (int64_t j = 0; j < s.hidden; j += chunk) {
       const int64_t width = std::min(chunk, s.hidden - j);
       for (int64_t row = 0; row < all; row += block_rows) {
@@ -118,7 +126,8 @@ void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
         multiply({dy_rows, s.out_row, 1}, rows, {m.w2 + j * s.out, panel_columns}, s.out * panel_columns, width, s.out,
                  {ds, chunk_row}, false, next);
         for (int64_t i = 0; i < rows; ++i) {
-          const float* from = sum + (first + row + i) * s.hidden + j;
+          [[maybe_unused]] float wide[chunk];
+          const float* from = as_computing(sum + (first + row + i) * s.hidden + j, width, wide);
           float *to_h = h + i * chunk_row, *to_ds = ds + i * chunk_row;
           for (int64_t c = 0; c < width; c += lanes) {
             const Vec value = load(from + c);
@@ -137,13 +146,23 @@ void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
         }
         if (dx) {
           multiply({ds, chunk_row, 1}, rows, {m.w1 + j * panel_columns, panel_columns}, s.hidden * panel_columns, s.in,
-                   width, {dx + (first + row) * s.in, s.in}, j > 0, next);
+                   width, {dx_rows + row * s.in, s.in}, j > 0, next);
         }
       }
+    }
+    if constexpr (stores_16_bits<T>) {
+      if (dx) narrow(dx_rows, dx + first * s.in, all * s.in);
     }
   });
   if (call.dweight1.defined()) add_partial(m.dw1, s.groups, call.accumulate, call.dweight1);
   if (call.dweight2.defined()) add_partial(m.dw2, s.groups, call.accumulate, call.dweight2);
+}
+
+void forward(const GeluFeedForwardForward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { forward_of<T>(call, workspace); });
+}
+void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { backward_of<T>(call, workspace); });
 }
 
 }  // namespace
@@ -165,20 +184,33 @@ struct FeedForwardSizes {
   int64_t N, in, hidden, out;
   int64_t rows_each, groups;                         // of backward
   int64_t in_row = apart(in), out_row = apart(out);  // of copies of x and dy
+  bool is_wide;                                      // x is f32; 16-bit weights and results have f32 copies
   explicit FeedForwardSizes(const auto& call)
       : N(call.x.shape()[0]),
         in(call.weight1.shape()[0]),
         hidden(call.weight1.shape()[1]),
         out(call.weight2.shape()[1]),
         rows_each(round_up(std::max<int64_t>((N + 15) / 16, 256), block_rows)),
-        groups((N + rows_each - 1) / rows_each) {}
+        groups((N + rows_each - 1) / rows_each),
+        is_wide(is_f32(call.x)) {}
+  int64_t if_narrow(int64_t size) const { return is_wide ? 0 : size; }
+  int64_t largest_weight() const { return hidden * std::max(in, out); }
 };
+
+// Where to compute what belongs at `to`: there, or in `buffer` if it has 16 bits.
+template <class T>
+float* place(T* to, float* buffer) {
+  if constexpr (stores_16_bits<T>) return buffer;
+  return reinterpret_cast<float*>(to);
+}
 
 struct ForwardMemory : Parts {
   const FeedForwardSizes& s;
   float* w1 = take<float>(s.in * round_up(s.hidden, panel_columns));  // panels of w1 (in, hidden)
   float* w2 = take<float>(s.hidden * round_up(s.out, panel_columns));
+  float* wide = take<float>(s.if_narrow(s.largest_weight()));
   Each<float> h = each<float>(block_rows * chunk_row);
+  Each<float> x = each<float>(s.if_narrow(block_rows * s.in)), y = each<float>(s.if_narrow(block_rows * s.out));
 };
 
 struct BackwardMemory : Parts {
@@ -187,6 +219,8 @@ struct BackwardMemory : Parts {
   float* w2 = take<float>(s.out * round_up(s.hidden, panel_columns));
   Each<float> x = each<float>(s.rows_each * s.in_row), dy = each<float>(s.rows_each * s.out_row);
   Each<float> h = each<float>(block_rows * chunk_row), ds = each<float>(block_rows * chunk_row);
+  float* wide = take<float>(s.if_narrow(s.largest_weight()));
+  Each<float> dx = each<float>(s.if_narrow(s.rows_each * s.in));
   Each<float> dw1 = each<float>(s.in * s.hidden, s.groups), dw2 = each<float>(s.hidden * s.out, s.groups);
 };
 
@@ -212,11 +246,14 @@ void pack_panels(const float* matrix, int64_t steps, int64_t columns, bool is_tr
 namespace hs {
 namespace {
 
-// Whole vectors of any instruction set, so that nothing is padded.
+// Whole vectors of any instruction set, so that nothing is padded; and 16-bit types only where gemm widens them, too.
 bool supports(const auto& call) {
   const FeedForwardSizes s(call);
-  return is_f32(call.x) && is_f32(call.weight1) && is_f32(call.weight2) && s.in % 16 == 0 && s.hidden % 16 == 0 &&
-         s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
+  const DType type = call.x.dtype();
+  const bool multiplies =
+      type == DType::bf16 && (amx::is_usable() || (cpu_features().avx512_bf16 && rank_of_bf16_pairs(0) > 0));
+  return takes_f32_or_16_bits(call) && !multiplies && call.weight1.dtype() == type && call.weight2.dtype() == type &&
+         s.in % 16 == 0 && s.hidden % 16 == 0 && s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
 }
 
 REGISTER_KERNEL(gelu_feed_forward_forward, cpu, "blocked",

@@ -12,15 +12,15 @@ namespace {
 Tensor fused(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
   const Op op("gelu_feed_forward");
   const int64_t in = weight1.shape()[0], hidden = weight1.shape()[1], out = weight2.shape()[1];
-  const Tensor rows = x.detach().reshape({x.shape().rows(), in});
-  const GeluFeedForwardForward asked{rows, weight1, weight2, no_tensor(), no_tensor()};
-  if (!gelu_feed_forward_forward.is_taken(asked)) return {};
-  Tensor sum = Tensor::empty({rows.shape()[0], hidden}, x.dtype(), x.device());
-  Tensor y = Tensor::empty({rows.shape()[0], out}, x.dtype(), x.device());
-  gelu_feed_forward_forward({rows, weight1, weight2, sum, y});
-  return record("gelu_feed_forward", y.reshape(x.shape().with_back(out)), {x, weight1, weight2},
-                [x = rows.saved(), sum = sum.saved(), w1 = weight1.saved(), w2 = weight2.saved(), shape = x.shape(),
-                 needs_x = x.requires_grad(), to_weight1 = GradientTarget(weight1),
+  const Tensor input = autocast(x), w1 = autocast_parameter(weight1), w2 = autocast_parameter(weight2);
+  const Tensor rows = input.detach().reshape({x.shape().rows(), in});
+  if (!gelu_feed_forward_forward.is_taken({rows, w1, w2, no_tensor(), no_tensor()})) return {};
+  Tensor sum = Tensor::empty({rows.shape()[0], hidden}, rows.dtype(), x.device());
+  Tensor y = Tensor::empty({rows.shape()[0], out}, rows.dtype(), x.device());
+  gelu_feed_forward_forward({rows, w1, w2, sum, y});
+  return record("gelu_feed_forward", y.reshape(x.shape().with_back(out)), {input, weight1, weight2},
+                [x = rows.saved(), sum = sum.saved(), w1 = w1.saved(), w2 = w2.saved(), shape = x.shape(),
+                 needs_x = input.requires_grad(), to_weight1 = GradientTarget(weight1),
                  to_weight2 = GradientTarget(weight2)](const Tensor& gradient) -> Gradients {
                   const GradientMode mode = claim_gradients({&to_weight1, &to_weight2});
                   const Tensor dy = gradient.detach().reshape({x.shape()[0], w2.shape()[1]});
@@ -40,7 +40,7 @@ Tensor gelu_feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& w
   const bool fits = x.shape().rank() >= 2 && weight1.shape().rank() == 2 && weight2.shape().rank() == 2 &&
                     x.shape().back() == weight1.shape()[0] && weight1.shape()[1] == weight2.shape()[0];
   const bool is_forced = gemm.is_forced() || gelu_forward.is_forced() || gelu_backward.is_forced();
-  Tensor y = fits && !is_forced && ambient().autocast == DType::f32 ? fused(x, weight1, weight2) : Tensor();
+  Tensor y = fits && !is_forced ? fused(x, weight1, weight2) : Tensor();
   return y.defined() ? y : linear(gelu(linear(x, weight1, {})), weight2, {});  // linear() says what does not fit
 }
 
