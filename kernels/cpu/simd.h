@@ -8,6 +8,14 @@
 #include <immintrin.h>
 #endif
 
+// Keeps arrays of vectors in registers from the first instruction to the last: without it, GCC passes them through the
+// stack.
+#if defined(__clang__)
+#define HS_UNROLL _Pragma("unroll")
+#else
+#define HS_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace hs::HS_ISA {
 
 inline constexpr int64_t lanes = HS_VECTOR_BYTES / sizeof(float);  // floats in a vector

@@ -2,13 +2,6 @@
 // No `#pragma once`: a file that kernels/cpu/each_isa.h compiles includes it once per instruction set, in its HS_ISA
 // part.
 
-// Keeps the sums in registers from the first instruction to the last: without it, GCC passes them through the stack.
-#if defined(__clang__)
-#define HS_UNROLL _Pragma("unroll")
-#else
-#define HS_UNROLL _Pragma("GCC unroll 8")
-#endif
-
 namespace hs::HS_ISA {
 
 // c[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`. The steps of a may come

@@ -9,14 +9,17 @@ namespace hs::HS_ISA {
 struct GeluGates {
   Vec s, rest, slope;
   explicit GeluGates(Vec x) {
-    constexpr auto linear = static_cast<float>(gelu_linear), per_square = static_cast<float>(gelu_cubic);
+    // 2 u, and its terms, times log2 e: what is asked of exp2().
+    constexpr auto linear = static_cast<float>(gelu_linear * M_LOG2E),
+                   per_square = static_cast<float>(gelu_cubic * M_LOG2E);
     const Vec cubic = smaller(broadcast(gelu_most_square), x * x) * per_square;
     const Vec minus_abs = __builtin_bit_cast(Vec, __builtin_bit_cast(Ints, x) | INT32_MIN);
-    const Vec e = exp_of_bounded(minus_abs * (linear + cubic));
-    const Vec more = reciprocal(1.0f + e), less = e * more;
+    Vec e[] = {minus_abs * (linear + cubic)};
+    exp2(e);
+    const Vec more = reciprocal(1.0f + e[0]), less = e[0] * more;
     s = x > 0.0f ? more : less;
     rest = x > 0.0f ? less : more;
-    slope = linear + 3.0f * cubic;
+    slope = fma(cubic, broadcast(static_cast<float>(3 / M_LOG2E)), broadcast(static_cast<float>(gelu_linear)));
   }
   Vec gradient(Vec x, Vec dy) const { return dy * fma(x * (s * rest), slope, s); }
 };

@@ -10,10 +10,10 @@
 namespace hs::HS_ISA {
 namespace {
 
-// The largest error of exp, in units in the last place, over every 1999th f32 where the result is neither bounded nor
-// 0.
-double exp_error() {
-  constexpr float smallest = -87.33f, largest = 88.37f;
+// The largest error of a function, in units in the last place, over every 1999th f32 where the result is neither
+// bounded nor 0.
+template <class Function, class Expected>
+double largest_error(float smallest, float largest, const Function& function, const Expected& expected_of) {
   double worst = 0;
   for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1999 * lanes) {
     float x[lanes], y[lanes];
@@ -21,9 +21,9 @@ double exp_error() {
       const auto value = std::bit_cast<float>(static_cast<uint32_t>(bits + static_cast<uint64_t>(1999 * i)));
       x[i] = value >= smallest && value <= largest ? value : 0;  // 0 for NaN
     }
-    store(y, HS_ISA::exp(load(x)));
+    store(y, function(load(x)));
     for (int64_t i = 0; i < lanes; ++i) {
-      const double expected = std::exp(double{x[i]});
+      const double expected = expected_of(double{x[i]});
       const double last_place = std::ldexp(1.0, std::ilogb(expected) - 23);
       const double error = std::fabs(y[i] - expected) / last_place;
       worst = error > worst || error != error ? error : worst;
@@ -31,6 +31,20 @@ double exp_error() {
   }
   return worst;
 }
+
+Vec power_of_two(Vec x) {
+  Vec v[2] = {broadcast(1), x};
+  exp2(v);
+  return v[1];
+}
+
+double exp_error() {
+  return largest_error(-87.33f, 88.37f, HS_ISA::exp, [](double x) { return std::exp(x); });
+}
+double exp2_error() {
+  return largest_error(-126, 127, power_of_two, [](double x) { return std::exp2(x); });
+}
+float exp2_of(float x) { return power_of_two(broadcast(x))[0]; }
 
 // exp of one number, in all lanes but the first.
 float exp_of(float x) {
@@ -50,7 +64,7 @@ bool lanes_agree() {
          lane_sum(first_lanes(v, lanes)) == expected;
 }
 
-constexpr VectorMath functions = {exp_error, exp_of, lanes_agree};
+constexpr VectorMath functions = {exp_error, exp2_error, exp_of, exp2_of, lanes_agree};
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -63,7 +77,9 @@ namespace {
 
 struct VectorMath {
   double (*exp_error)();
+  double (*exp2_error)();
   float (*exp_of)(float);
+  float (*exp2_of)(float);
   bool (*lanes_agree)();
 };
 
@@ -86,6 +102,10 @@ void check(const VectorMath& math) {
   CHECK(math.exp_of(89) == math.exp_of(88.37f));
   CHECK(math.exp_of(INFINITY) == math.exp_of(88.37f));
   CHECK(std::isnan(math.exp_of(NAN)));
+  CHECK(math.exp2_error() <= 2);
+  CHECK(math.exp2_of(-126.5f) == 0);
+  CHECK(math.exp2_of(-INFINITY) == 0);
+  CHECK(std::isnan(math.exp2_of(NAN)));
   CHECK(math.lanes_agree());
 }
 
