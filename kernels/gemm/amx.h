@@ -7,7 +7,7 @@
 namespace hs::blocked {
 
 template <class Tiles>
-struct TileProduct : PairedPanels {
+struct TileProduct : PairedPanels<BFloat16> {
   using Session = amx::Session<Tiles>;
   static constexpr bool rows_first = true;  // a row of an A tile is 32 values of k
 

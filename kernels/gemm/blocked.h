@@ -1,6 +1,6 @@
-// The matrix product in blocks, internal to kernels/gemm/: the variants "blocked", "avx512_bf16" and "amx". C is cut
-// into tiles, K into slices. A thread packs a slice of op(B)'s columns of its tile into panels, one of which stays in
-// the first-level cache, and multiplies the tile's rows by it, strip by strip:
+// The matrix product in blocks, internal to kernels/gemm/: the variants "blocked", "avx512_bf16", "avx512_fp16" and
+// "amx". C is cut into tiles, K into slices. A thread packs a slice of op(B)'s columns of its tile into panels, one of
+// which stays in the first-level cache, and multiplies the tile's rows by it, strip by strip:
 //
 //                  64 columns (16 with AVX2), in vectors
 //                  |--|--|--|--|
@@ -9,7 +9,7 @@
 //   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512, 6 x 16 with AVX2)
 //
 // After the last slice, the sums of 64 columns of a strip become C at once (kernels/gemm/finish.h), while they are in
-// the caches. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed
+// the caches. op(A) is read where it lies if it is f32, or pairs along its rows; other 16-bit values are packed
 // once for the whole call, and f32 cells that are not along its rows for each slice of a tile. A small op(B) is packed
 // once for all tiles. Few tiles and a long K: K is cut into parts, whose sums are added in order. Memory delivers while
 // strips are multiplied: what comes next is requested a few lines a strip. All borders depend on M, N and K only.
@@ -405,23 +405,48 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
   if (call.options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);
 }
 
-// Panels of bf16 pairs, for the products that have an instruction for them.
+// Panels of pairs of 16-bit values, for the products that have an instruction for them.
+template <class T>
 struct PairedPanels {
-  using Element = BFloat16;
+  using Element = T;
   static constexpr int64_t depth = 2, panel_columns = 64, max_steps = 64, max_rows = 128, max_sums = 128 * 64,
                            max_shared = 0;
   static constexpr bool packs_strips = false;
 
-  static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+  static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {
     if (rows == 0 || count == 0) return;  // an empty matrix has no address
     interleave_rows(&from->bits, from_stride, rows, count, to, to_stride);
   }
-  static void pack_k_row(const BFloat16* row, int64_t count, Cell* to) {
+  static void pack_k_row(const T* row, int64_t count, Cell* to) {
     if (count == 0) return;
     std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
     if (count % 2 != 0) to[count / 2] = row[count - 1].bits;
   }
+};
+
+// The same in strips of 6 x 64 sums: Arithmetic::multiply<rows, vectors> has them in that many vectors of 16.
+template <class T, class Arithmetic>
+struct PairedStrips : PairedPanels<T> {
+  struct Session {};
+  static constexpr bool rows_first = false;
+
+  static int64_t strip_rows(int64_t) { return 6; }
+
+  static void multiply(const Left& a, const Cell* b, int64_t rows, int64_t columns, int64_t steps, float* sums,
+                       bool add) {
+    static_assert(tile_columns == 4 * 16);
+    strips[(columns + 15) / 16 - 1][rows - 1](a, b, steps, sums, add);
+  }
+
+ private:
+  using Strip = void (*)(Left, const Cell*, int64_t, float*, bool);
+  template <int vectors>
+  static constexpr Strip strips_of[] = {
+      Arithmetic::template multiply<1, vectors>, Arithmetic::template multiply<2, vectors>,
+      Arithmetic::template multiply<3, vectors>, Arithmetic::template multiply<4, vectors>,
+      Arithmetic::template multiply<5, vectors>, Arithmetic::template multiply<6, vectors>};
+  static constexpr const Strip* strips[] = {strips_of<1>, strips_of<2>, strips_of<3>, strips_of<4>};
 };
 
 }  // namespace hs::blocked
