@@ -106,6 +106,7 @@ CpuFeatures find_cpu_features(const std::string& cap) {
   f.avx512 = level >= Level::avx512 && f.avx2 && f.has("avx512f") && f.has("avx512bw") && f.has("avx512dq") &&
              f.has("avx512vl");
   f.avx512_bf16 = level >= Level::avx512_bf16 && f.avx512 && f.has("avx512_bf16");
+  f.avx512_fp16 = level >= Level::avx512_bf16 && f.avx512 && f.has("avx512_fp16");
   f.amx_bf16 = level >= Level::amx && f.avx512 && f.has("amx_tile") && f.has("amx_bf16") && request_tiles();
   return f;
 }

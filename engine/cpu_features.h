@@ -28,6 +28,7 @@ struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL
   bool avx512_bf16 = false;  // dot products of bf16 pairs; implies avx512
+  bool avx512_fp16 = false;  // arithmetic of f16; implies avx512, and is capped like avx512_bf16
   bool amx_bf16 = false;     // tile products of bf16, permitted by the operating system; implies avx512
 
   bool has(std::string_view name) const;  // whether it is in `all` and present
@@ -52,4 +53,5 @@ int rank_of_bf16_pairs(int widening);
 #define HS_TARGET_F16C [[gnu::target("avx,f16c")]]
 #define HS_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]]
 #define HS_TARGET_AVX512_BF16 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]]
+#define HS_TARGET_AVX512_FP16 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512fp16,avx2,fma")]]
 #endif

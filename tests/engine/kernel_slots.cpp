@@ -426,6 +426,7 @@ TEST_CASE("HALFSTEP_ISA caps the features of the processor that kernels use") {
     CHECK(capped.f16c == (all.f16c && level >= 1));
     CHECK(capped.avx512 == (all.avx512 && level >= 2));
     CHECK(capped.avx512_bf16 == (all.avx512_bf16 && level >= 3));
+    CHECK(capped.avx512_fp16 == (all.avx512_fp16 && level >= 3));
     CHECK(capped.amx_bf16 == (all.amx_bf16 && level >= 4));
     for (const CpuFeature& feature : all.all) CHECK(capped.has(feature.name) == feature.present);
   }
