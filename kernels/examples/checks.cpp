@@ -140,14 +140,20 @@ void run_candidate(const OpCase& row, RowRun how, const std::string& what,
   candidate_runs += runs_forced(fmt::format("{} with {}={}", what, candidate->slot, candidate->variant), body);
 }
 
-// Whether a gradient jumps when inputs move by several times what sums in f32 are off.
+constexpr double kink_step = 0x1p-19;  // several times what sums in f32 are off
+
+// Whether a sum of what ran is off by more than that: near 0 it may have another sign, and integers, of which f16 has
+// all up to 2048, are rounded on the way to it.
+bool rounds_sums() { return error_growth() * tolerance::u32 > kink_step; }
+
+// Whether a gradient jumps when inputs move by that.
 bool is_near_kink(const OpCase& row, const RowRun& exact, const std::vector<Numbers>& values) {
   for (uint32_t n = 0; n < 3; ++n) {  // each sees half of the ties
     RandomSequence signs({.seed = n, .layer = 12});
     Inputs moved = inputs_of(row, exact);
     for (Tensor& input : moved) {
       for (int64_t i = 0; input.defined() && i < input.size(); ++i) {
-        input.mutable_data<double>()[i] *= signs.next() % 2 == 0 ? 1 - 0x1p-19 : 1 + 0x1p-19;
+        input.mutable_data<double>()[i] *= signs.next() % 2 == 0 ? 1 - kink_step : 1 + kink_step;
       }
     }
     const auto there = as_numbers(run_row(row, moved, exact));
@@ -266,7 +272,9 @@ void check_reaches(const OpCase& row, const RowRun& forward, size_t k, int64_t p
 void set_failure_handler(FailureHandler handler) { failure_handler() = std::move(handler); }
 
 bool is_ruled_out(const std::string& variant) {
-  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
+  const CpuFeatures& cpu = cpu_features();
+  return (variant == "amx" && !cpu.amx_bf16) || (variant == "avx512_bf16" && !cpu.avx512_bf16) ||
+         (variant == "avx512_fp16" && !cpu.avx512_fp16);
 }
 
 Inputs inputs_of(const OpCase& row, const RowRun& how) {
@@ -452,7 +460,9 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
       if (!how.frozen.contains(i - 1) && !how.missing.contains(i - 1)) on_failure(which + "undefined");
       continue;
     }
-    if (i > 0 && reference.is_near_kink) continue;
+    const bool is_mask = results[i].dtype() == DType::u8;
+    const bool may_jump = reference.is_near_kink || (row.kinked && rounds_sums());
+    if (may_jump && (i > 0 || is_mask)) continue;
     Numbers allowance = reference.allowance.empty() ? Numbers(expected.size()) : reference.allowance.at(i);
     for (size_t j = 0; j < expected.size(); ++j) {
       if (growth > 1 && !reference.sums.empty()) allowance[j] += (growth - 1) * reference.sums.at(i)[j];
@@ -559,6 +569,7 @@ void check_integers(const OpCase& row, RowRun how) {
         }
         if (error_growth() > 1) {  // within a small part of the step from one integer to the next
           if (i > 0 && row.kinked) continue;
+          if (rounds_sums() && !row.roundings.empty()) continue;
           const double u = tolerance::rounding_to(way.autocast == DType::f32 ? way.numbers : way.autocast).u;
           const Tolerance nearly{2 * u, 0.05, 0};
           if (!compare(got, plain, nearly).passed) differs_from(plain, nearly);

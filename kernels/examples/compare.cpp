@@ -17,8 +17,8 @@ double tolerance::sum_allowance(int64_t K, double magnitude) {
 
 Tolerance tolerance::rounded_to(DType dtype, const Tolerance& f32, bool averaging) {
   const Rounding rounding = rounding_to(dtype);
-  const double frobenius = rounding.u == 0 ? f32.frobenius : rounding.frobenius;
-  return {f32.relative + rounding.u, f32.absolute + rounding.half_smallest, averaging ? frobenius : 0};
+  return {f32.relative + rounding.u, f32.absolute + rounding.half_smallest,
+          averaging ? std::hypot(f32.frobenius, rounding.frobenius) : 0};
 }
 
 Tolerance tolerance::call_in(DType dtype) {

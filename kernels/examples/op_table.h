@@ -41,7 +41,7 @@ struct OpCase {
   bool cuda = true;            // the CUDA device
   bool differentiable = true;  // gradients flow to every input; needs f64
   bool integers = true;        // exact on small integers: only sums, products and selections
-  bool kinked = false;         // gradients jump where a sum is 0, or two are equal
+  bool kinked = false;         // gradients, or a mask, jump where a sum is 0, or two are equal
   bool nan = true;             // a NaN in any input element reaches the output
   // For sums of products: the number of terms in one element of the output and of each gradient; f32 results must then
   // be within tolerance::sum_allowance. The magnitudes come from a run on absolute values.
