@@ -4,6 +4,7 @@
 // before all others instead: every bf16 product then runs as on a machine with AMX.
 //   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/bench/halfstep-bench
 //   train
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/conv2d/amx_backward.h"
 #include "kernels/conv2d_pool_relu/amx.h"
 #include "kernels/gemm/amx.h"
+#include "kernels/gemm/avx512_fp16.h"
 #include "tests/support/emulated_tiles.h"
 
 namespace hs {
@@ -30,6 +32,38 @@ int emulated_rank() {
   return 1000;
 }
 
+// The sums of AVX-512 FP16. A product of two halves is exact in f32, and rounded after the addition.
+struct EmulatedHalves {
+  template <int rows, int vectors>
+  static void multiply(blocked::Left a, const Cell* b, int64_t steps, float* to, bool add) {
+    const auto half = [](Cell pair, int which) { return to_float(Half{static_cast<uint16_t>(pair >> 16 * which)}); };
+    for (int64_t i = 0; i < rows * vectors * 16; ++i) {
+      const int64_t row = i / (vectors * 16), column = i % (vectors * 16);
+      float total = 0, lanes[2] = {}, exact = 0;
+      for (int64_t s = 0; s < steps; ++s) {
+        for (int k : {0, 1}) {
+          const float product = half(a.at(row, s).cells[0], k) * half(b[s * blocked::tile_columns + column], k);
+          lanes[k] = to_float(to_half(lanes[k] + product));
+          exact += product;
+        }
+        if (s + 1 < steps && (s + 1) % blocked::half_chain != 0) continue;
+        total += to_float(to_half(lanes[0] + lanes[1]));
+        lanes[0] = lanes[1] = 0;
+      }
+      float& sum = to[row * blocked::tile_columns + column];
+      sum = (add ? sum : 0) + (std::isfinite(total) ? total : exact);
+    }
+  }
+};
+
+REGISTER_KERNEL(gemm, cpu, "avx512_fp16_emulated",
+                {.run = blocked::gemm_blocked<blocked::HalfProduct<EmulatedHalves>>,
+                 .supported =
+                     [](const Gemm& call) { return call.a.dtype() == DType::f16 && is_same_or_f32(call.a, call.c); },
+                 .workspace = blocked::workspace<blocked::HalfProduct<EmulatedHalves>>,
+                 .rank = -2,
+                 .layout = "rows",
+                 .error_growth = blocked::half_growth});
 REGISTER_KERNEL(gemm, cpu, "amx_emulated",
                 {.run = blocked::gemm_blocked<blocked::TileProduct<EmulatedTiles>>,
                  .supported =

@@ -92,8 +92,20 @@ const Examples rows([](Table& table) {
                      .cuda = false,  // where a library has an order of its own
                      .differentiable = false,
                      .integers = false,
+                     .kinked = true,
                      .nan = false});
   }
+  const int64_t M = 20, K = 40;
+  table.push_back({.name = "gemm of large numbers",  // 10^4 each: 7 of the products exceed what f16 has
+                   .shapes = {{M, K}},
+                   .run = {[=](const Inputs& x) {
+                     const DType type = x[0].dtype() == DType::f64 ? DType::f64 : DType::f32;
+                     return product(x[0], x[0], {}, {.transpose_b = true}, Tensor::empty({M, M}, type, x[0].device()));
+                   }},
+                   .forward = tolerance::gemm,
+                   .fill = Fill::far,
+                   .differentiable = false,
+                   .terms = {K}});
 });
 
 const Examples drawn([](Draw& draw) {
