@@ -23,7 +23,7 @@ struct Widened {
   struct Session {};
   static constexpr int64_t depth = 1, panel_columns = HS_ISA::panel_columns, max_steps = 128;
   static constexpr int64_t max_rows = 512, max_sums = 512 * 128, max_shared = 1 << 18;
-  static constexpr bool rows_first = false, packs_strips = true;
+  static constexpr bool rows_first = false, packs_strips = true, stores_rows = true;
 
   static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {
@@ -50,9 +50,9 @@ struct Widened {
   static int64_t strip_rows(int64_t columns) { return HS_ISA::strip_rows(columns); }
 
   static void multiply(const Left& a, const Cell* b, int64_t rows, int64_t columns, int64_t steps, float* sums,
-                       bool add) {
+                       bool add, int64_t sums_row = tile_columns) {
     multiply_rows({reinterpret_cast<const float*>(a.cells), a.row, a.step}, rows,
-                  {reinterpret_cast<const float*>(b), panel_columns}, columns, steps, {sums, tile_columns}, add);
+                  {reinterpret_cast<const float*>(b), panel_columns}, columns, steps, {sums, sums_row}, add);
   }
 };
 

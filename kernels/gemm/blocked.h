@@ -28,6 +28,7 @@
 //     static void pack_k_row(row, count, to);                                  // a row of `count` values of k
 //     static void pack_strip(from, from_step, steps, to);                      // strip_slot cells of each step
 //     static int64_t strip_rows(columns);
+//     static constexpr bool stores_rows;  // a strip stores its rows alone, `sums_row` apart, the last argument
 //     static void multiply(a, b, rows, columns, steps, sums, add);  // a strip: sums = A B, or += if add
 //   };
 #pragma once
@@ -278,6 +279,8 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
   const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
   // Of one slice and panel, every strip's sums take the same place.
   const int64_t sums_row = k_end - tile.k <= slice && width == tile_columns ? 0 : tile_columns;
+  float* in_place = nullptr;
+  if constexpr (Product::stores_rows) in_place = partial ? nullptr : finish.in_place(m, n, columns);
   [[maybe_unused]] const typename Product::Session session{};
   int64_t k = tile.k;
   do {
@@ -312,7 +315,12 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
         if (last && !partial) finish.prefetch(m + row, n + c, count, now);
         float* sum = sums + block * round_up(rows, 16) + row * sums_row;
         const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
-        Product::multiply(strip, panels + c * Product::max_steps, count, now, steps, sum + j, add);
+        const Cell* const panel = panels + c * Product::max_steps;
+        if constexpr (Product::stores_rows) {
+          if (in_place)
+            return Product::multiply(strip, panel, count, now, steps, in_place + row * finish.N + c, add, finish.N);
+        }
+        Product::multiply(strip, panel, count, now, steps, sum + j, add);
         if (!last || j + now < in_block) return;
         if (partial) {
           std::copy_n(sum, count * tile_columns, partial + block * partial_rows + row * tile_columns);
@@ -411,7 +419,7 @@ struct PairedPanels {
   using Element = T;
   static constexpr int64_t depth = 2, panel_columns = 64, max_steps = 64, max_rows = 128, max_sums = 128 * 64,
                            max_shared = 0;
-  static constexpr bool packs_strips = false;
+  static constexpr bool packs_strips = false, stores_rows = false;
 
   static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {

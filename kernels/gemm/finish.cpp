@@ -76,6 +76,8 @@ namespace hs::blocked {
 Finish::Finish(const Gemm& call)
     : alpha(call.options.alpha),
       beta(call.options.beta),
+      is_plain(is_f32(call.c) && alpha == 1 && beta == 0 && !call.bias.defined() &&
+               call.options.epilogue == Epilogue::none),
       mask(call.options.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr),
       saved_mask(call.options.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr),
       N(call.c.shape()[1]) {

@@ -17,6 +17,12 @@ struct Finish {
     run(*this, m, n, rows, columns, sums);
   }
 
+  // Where sums may lie from the first slice of K on, because they are C as they are: row m, column n of C, in f32. Else
+  // nullptr. columns: what is stored at once
+  float* in_place(int64_t m, int64_t n, int64_t columns) const {
+    return is_plain && columns % 16 == 0 ? static_cast<float*>(c) + m * N + n : nullptr;
+  }
+
   // Requests the same part of C.
   void prefetch(int64_t m, int64_t n, int64_t rows, int64_t columns) const {
     const char* from = static_cast<const char*>(c) + (m * N + n) * element_bytes;
@@ -26,6 +32,7 @@ struct Finish {
   }
 
   float alpha, beta;
+  bool is_plain;              // C is f32, and the product alone
   uint8_t* mask;              // or nullptr
   const uint8_t* saved_mask;  // or nullptr
   int64_t N;
