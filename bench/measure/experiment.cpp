@@ -117,7 +117,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
                          const std::function<void(StagedModel& model)>& when_trained) {
   RunRecord record;
   record.seed = seed;
-  const cli::ForcedKernels forced(experiment.kernels);
+  std::optional<cli::ForcedKernels> forced(experiment.kernels);
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
   const auto model = make_model(experiment.model, seed, sizes_for(info, experiment.blocks));
@@ -164,6 +164,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   record.loading = training.search();
   record.weights_sha256 = sha256(arena.parameters());
   record.peak_bytes = memory_stats(experiment.device).peak;
+  forced.reset();  // what is made of the model is in f32, for which a variant of the training's type may have no kernel
   if (when_trained) when_trained(*model);
   return record;
 }

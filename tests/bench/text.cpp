@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/cpu_features.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/rule_text.h"
 
@@ -42,6 +43,16 @@ TEST_CASE("train: a text's record has context and blocks, and the losses are per
   const double loss = record["rows"][0]["final_loss"];
   CHECK(loss < 2.6);
   CHECK(loss > 0.69);
+}
+
+// The text of a record is written in f32: a kernel that takes 16 bits alone must not lose the whole record at the end.
+TEST_CASE("train: a kernel of 16 bits is forced for the training, not for the text that the model writes") {
+  if (!cpu_features().avx512_bf16) {
+    MESSAGE("skipped: no AVX-512 BF16 here, so no kernel takes 16 bits alone");
+    return;
+  }
+  const Ended run = run_there(set().training + "--precision bf16 --kernel gemm=avx512_bf16 --json -");
+  CHECK(nlohmann::json::parse(run.out)["rows"][0]["written"]["text"] != "");
 }
 
 // Windows overlap: held out at random, they would show how well a text is remembered.
