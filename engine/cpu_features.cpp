@@ -128,4 +128,9 @@ int rank_of_bf16_pairs(int widening) {
   return widening + 5;
 }
 
+bool multiplies_bf16_faster() {
+  const CpuFeatures& cpu = cpu_features();
+  return cpu.amx_bf16 || (cpu.avx512_bf16 && rank_of_bf16_pairs(0) > 0);
+}
+
 }  // namespace hs

@@ -100,8 +100,7 @@ Device resolve_device(const std::string& wanted) {
 
 Precision resolve_precision(std::optional<Precision> wanted, Device device) {
   if (wanted) return *wanted;
-  const CpuFeatures& cpu = cpu_features();
-  const bool fast_pairs = cpu.amx_bf16 || (cpu.avx512_bf16 && rank_of_bf16_pairs(0) > 0);
+  const bool fast_pairs = multiplies_bf16_faster();
   const Precision best = device == Device::cuda ? Precision::f16 : fast_pairs ? Precision::bf16 : Precision::f32;
   notice(fmt::format("--precision auto: {}, {}", hs::name(best),
                      device == Device::cuda ? "for the tensor cores; not measured on a GPU so far"

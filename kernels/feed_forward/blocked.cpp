@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "kernels/cpu/ahead.h"
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/parts.h"
 #include "kernels/feed_forward/gelu_feed_forward.h"
@@ -250,10 +249,9 @@ namespace {
 bool supports(const auto& call) {
   const FeedForwardSizes s(call);
   const DType type = call.x.dtype();
-  const bool multiplies =
-      type == DType::bf16 && (amx::is_usable() || (cpu_features().avx512_bf16 && rank_of_bf16_pairs(0) > 0));
-  return takes_f32_or_16_bits(call) && !multiplies && call.weight1.dtype() == type && call.weight2.dtype() == type &&
-         s.in % 16 == 0 && s.hidden % 16 == 0 && s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
+  return takes_f32_or_16_bits(call) && !(type == DType::bf16 && multiplies_bf16_faster()) &&
+         call.weight1.dtype() == type && call.weight2.dtype() == type && s.in % 16 == 0 && s.hidden % 16 == 0 &&
+         s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
 }
 
 REGISTER_KERNEL(gelu_feed_forward_forward, cpu, "blocked",
