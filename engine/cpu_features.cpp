@@ -129,8 +129,9 @@ int rank_of_bf16_pairs(int widening) {
 }
 
 bool multiplies_bf16_faster() {
+  static const bool has_fast_pairs = rank_of_bf16_pairs(0) > 0;  // asking the processor may take a microsecond
   const CpuFeatures& cpu = cpu_features();
-  return cpu.amx_bf16 || (cpu.avx512_bf16 && rank_of_bf16_pairs(0) > 0);
+  return cpu.amx_bf16 || (cpu.avx512_bf16 && has_fast_pairs);
 }
 
 }  // namespace hs

@@ -1,7 +1,7 @@
 // The kernels for units that few CPUs have, on units emulated in plain C++: registered like the real ones, under the
 // name of the real variant and "_emulated". Test programs link this file; halfstep-bench can load it as a library.
 // They are tried after all others, so that only what forces them gets them. With HALFSTEP_EMULATED_UNITS=amx they come
-// before all others instead: every bf16 product then runs as on a machine with AMX.
+// before all others of their slots instead, which then run as on a machine with AMX.
 //   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/bench/halfstep-bench
 //   train
 #include <cmath>

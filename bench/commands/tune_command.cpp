@@ -55,17 +55,17 @@ std::vector<Calls> tune(measure::OneStep& step, const std::vector<Batch>& batche
   const measure::SlotSpy spy([&](const measure::SlotSpy::Seen& seen) {
     cli::check_signals("while tuning; no file was written");
     measure::CaseTiming timing = time_call(seen);
+    for (const measure::VariantTiming& one : timing.variants) {
+      if (one.wrong.empty()) continue;
+      fail(ExitCode::internal, "{}={} ({} {}): is wrong: {}; report this as a bug", timing.slot, one.variant,
+           hs::name(timing.type), timing.what, one.wrong);
+    }
     // What is ranked below 0 is there to be asked for, however fast.
     std::erase_if(timing.variants, [&](const measure::VariantTiming& one) {
       const VariantBase* v = seen.slot.variants();
       while (v->device != timing.device || v->name != one.variant) v = v->next;
       return v->rank < 0 && one.variant != timing.chosen;
     });
-    for (const measure::VariantTiming& one : timing.variants) {
-      if (one.wrong.empty()) continue;
-      fail(ExitCode::internal, "{}={} ({} {}): is wrong: {}; report this as a bug", timing.slot, one.variant,
-           hs::name(timing.type), timing.what, one.wrong);
-    }
     if (timing.variants.size() < 2) return;  // no choice
     const std::string call = hs::to_text(timing.slot, hs::name(timing.device), signature(seen.tensors));
     auto place = std::ranges::find(all, call, &Calls::call);

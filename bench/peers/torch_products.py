@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Times PyTorch on the matrix products of a training step that halfstep has profiled, beside halfstep's times.
 
-    ./bench/run profile kernels --model char_gpt --data tinyshakespeare --json step.json
+    ./bench/run profile kernels --model char_gpt --data tinyshakespeare --fuse off --json step.json
     bench/peers/torch_products.py step.json products.json
+
+A square factor counts as not transposed: a record has shapes alone.
 """
 import json
 import re

@@ -12,8 +12,8 @@
 // The running maximum: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; attention with it:
 // Dao et al., "FlashAttention", NeurIPS 2022. Keys after the last of the 64 queries are never looked at, nor are tiles
 // of 16 x 16 where each key is later than each query; in those that the diagonal crosses, P is 0 where the key is
-// later. Everything is a product of small packed matrices: multiply() below. Exponentials are powers of two, and s is
-// multiplied in with log2 e.
+// later. Everything is a product of small packed matrices: multiply() below. Exponentials are powers of two of the
+// difference to m or L: of two large numbers, it is exact.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -116,9 +116,12 @@ void store_rows(float* from, int64_t width, int64_t rows, int64_t D, const Facto
   }
 }
 
-// Rows of queries -> (width, query_rows).
-void transpose_rows(const float* from, int64_t rows, int64_t width, float* to) {
+// Rows of queries, times `factor` -> (width, query_rows).
+void transpose_rows(const float* from, int64_t rows, int64_t width, float factor, float* to) {
   transpose(reinterpret_cast<const Cell*>(from), width, rows, width, reinterpret_cast<Cell*>(to), query_rows);
+  for (int64_t d = 0; d < width; ++d, to += query_rows) {
+    for (int64_t i = 0; i < rows; i += lanes) store(to + i, load(to + i) * factor);
+  }
 }
 
 // S of a block of keys and `columns` queries, the first of which is as late as key `diagonal` of the block. Tiles where
@@ -145,14 +148,12 @@ void hide_later(float* S, int64_t visible, int64_t keys) {
   }
 }
 
-// S of a vector of queries becomes 2^(scale S - subtracted); calls body(place, value) for each key.
+// S of a vector of queries becomes exp(S - subtracted); calls body(place, value) for each key.
 template <class Body>
-void for_powers(float* S, int64_t keys, float scale, Vec subtracted, const Body& body) {
+void for_exponentials(float* S, int64_t keys, Vec subtracted, const Body& body) {
   for (int64_t j = 0; j < keys; j += together) {
     Vec p[together];
-    HS_UNROLL for (int n = 0; n < together; ++n) {
-      p[n] = fma(load(S + (j + n) * query_rows), broadcast(scale), -subtracted);
-    }
+    HS_UNROLL for (int n = 0; n < together; ++n) { p[n] = (load(S + (j + n) * query_rows) - subtracted) * log2_e; }
     exp2(p);
     HS_UNROLL for (int n = 0; n < together; ++n) {
       store(S + (j + n) * query_rows, p[n]);
@@ -161,13 +162,13 @@ void for_powers(float* S, int64_t keys, float scale, Vec subtracted, const Body&
   }
 }
 
-// The queries of a forward pass: maximum and sum of 2^(S - maximum) so far, and the factor of a new maximum.
+// The queries of a forward pass: maximum and sum of exp(S - maximum) so far, and the factor of a new maximum.
 struct Softmax {
   alignas(64) float largest[query_rows], factor[query_rows], sum[query_rows] = {};
   Softmax() { std::fill_n(largest, query_rows, -INFINITY); }
 
-  // S, a block (keys, query_rows), becomes 2^(scale S - maximum), and 0 where the key is later than the query.
-  void add_block(float* S, int64_t diagonal, int64_t keys, int64_t columns, float scale) {
+  // S, a block (keys, query_rows), becomes exp(S - maximum), and 0 where the key is later than the query.
+  void add_block(float* S, int64_t diagonal, int64_t keys, int64_t columns) {
     for (int64_t c = 0; c < columns; c += lanes) {
       float* column = S + c;
       const int64_t seen = std::min(keys, round_up(diagonal + c + 1, 16));
@@ -180,11 +181,11 @@ struct Softmax {
       const Vec before = load(largest + c);
       Vec maximum = most[0];
       HS_UNROLL for (int n = 1; n < together; ++n) maximum = larger(maximum, most[n]);
-      maximum = larger(maximum * scale, before);
-      Vec change[1] = {before - maximum};
+      maximum = larger(maximum, before);
+      Vec change[1] = {(before - maximum) * log2_e};
       exp2(change);
       Vec total = load(sum + c) * change[0];
-      for_powers(column, seen, scale, maximum, [&](int64_t, Vec p) { total += p; });
+      for_exponentials(column, seen, maximum, [&](int64_t, Vec p) { total += p; });
       store(factor + c, change[0]);
       store(largest + c, maximum);
       store(sum + c, total);
@@ -225,12 +226,12 @@ void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* 
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), columns = round_up(valid, 16), keys = i + columns;
     pack_rows(q + i * stride, stride, valid, size.D, m.q, columns, width);
-    transpose_rows(m.q, columns, width, m.q_columns);
+    transpose_rows(m.q, columns, width, size.scale(), m.q_columns);
     Softmax softmax;
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
       multiply_scores(ahead, m.k + j * width, width, size.D, count, m.q_columns, columns, i - j, S);
-      softmax.add_block(S, i - j, count, columns, size.scale() * log2_e);
+      softmax.add_block(S, i - j, count, columns);
       for (int64_t r = 0; j > 0 && r < columns; ++r) {
         for (int64_t d = 0; d < width; d += lanes) {
           store(sum + r * width + d, load(sum + r * width + d) * softmax.factor[r]);
@@ -242,7 +243,7 @@ void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* 
       multiply(ahead, {columns, width, S, 1, query_rows, m.v + j * width, width, sum, width}, j > 0, seen);
     }
     for (int64_t r = 0; r < valid; r += lanes) {
-      const Vec total = load(softmax.sum + r), L = (load(softmax.largest + r) + log2(total)) * ln_2;
+      const Vec total = load(softmax.sum + r), L = load(softmax.largest + r) + log2(total) * ln_2;
       store(softmax.factor + r, 1 / total);
       store_first(log_sums + i + r, L, valid - r);
     }
@@ -261,11 +262,11 @@ struct BackwardMemory : Parts {
   float *P = take<float>(keys * query_rows), *dS = take<float>(keys * query_rows);    // (keys, query_rows)
 };
 
-// S and dP of a vector of queries become P = 2^(scale S - log_sums), 0 for later keys, and dS = P (dP - delta).
-void differentiate_columns(float* S, float* dP, int64_t visible, int64_t keys, float scale, Vec log_sums) {
+// S and dP of a vector of queries become P = exp(S - log_sums), 0 for later keys, and dS = P (dP - delta).
+void differentiate_columns(float* S, float* dP, int64_t visible, int64_t keys, Vec log_sums) {
   hide_later(S, visible, keys);
   Vec delta = {};
-  for_powers(S, keys, scale, log_sums, [&](int64_t i, Vec p) { delta = fma(p, load(dP + i), delta); });
+  for_exponentials(S, keys, log_sums, [&](int64_t i, Vec p) { delta = fma(p, load(dP + i), delta); });
   for (int64_t i = 0; i < keys * query_rows; i += query_rows) store(dP + i, load(S + i) * (load(dP + i) - delta));
 }
 
@@ -283,13 +284,13 @@ void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T
     const int64_t valid = std::min(query_rows, size.T - i), columns = round_up(valid, 16), keys = i + columns;
     pack_rows(q + i * stride, stride, valid, size.D, m.q, columns, width);
     pack_rows(dy + i * size.C, size.C, valid, size.D, m.dy, columns, width);
-    transpose_rows(m.q, columns, width, m.q_columns);
-    transpose_rows(m.dy, columns, width, m.dy_columns);
+    transpose_rows(m.q, columns, width, size.scale(), m.q_columns);
+    transpose_rows(m.dy, columns, width, 1, m.dy_columns);
     multiply_scores(ahead, m.k, width, size.D, keys, m.q_columns, columns, i, m.P);
     multiply_scores(ahead, m.v, width, size.D, keys, m.dy_columns, columns, i, m.dS);
     for (int64_t c = 0; c < columns; c += lanes) {
-      differentiate_columns(m.P + c, m.dS + c, i + c + 1, round_up(i + c + 1, 16), size.scale() * log2_e,
-                            load_first_or(log_sums + i + c, valid - c, 0) * log2_e);
+      differentiate_columns(m.P + c, m.dS + c, i + c + 1, round_up(i + c + 1, 16),
+                            load_first_or(log_sums + i + c, valid - c, 0));
     }
     const auto seen = [=](int64_t query, int64_t queries) { return Steps{0, i + query + queries}; };
     const auto seen_by = [=](int64_t key, int64_t) { return Steps{std::max<int64_t>(0, key - i), valid}; };

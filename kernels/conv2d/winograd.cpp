@@ -480,7 +480,7 @@ bool fits(const Call& call) {
 template <class Call>
 bool pays(const Call& call) {
   const Conv2dSizes& s = call.sizes;
-  const bool has_pairs = call.x.dtype() == DType::bf16 && cpu_features().avx512_bf16 && rank_of_bf16_pairs(0) > 0;
+  const bool has_pairs = call.x.dtype() == DType::bf16 && multiplies_bf16_faster();
   return !has_pairs || s.C * s.OC >= 20 * (s.C + s.OC);
 }
 

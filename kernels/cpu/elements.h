@@ -234,9 +234,16 @@ void update_gradient(Tensor& gradient, bool adds, const F& value) {
 template <class Total, class Real>
 void add_groups(const Real* sums, int64_t stride, int64_t groups, bool adds, Tensor& gradient) {
   if (!gradient.defined()) return;
-  update_gradient(gradient, adds, [=](int64_t i, Total total) {
-    for (int64_t group = 0; group < groups; ++group) total += sums[group * stride + i];
-    return total;
+  for_float_type(gradient.dtype(), [&]<class T>() {
+    T* to = gradient.mutable_data<T>();
+    parallel_ranges(gradient.size(), block_size, [=](int64_t begin, int64_t end) {
+      Total total[block_size] = {};  // groups in the outer loop: their sums are read in the order of memory
+      for (int64_t i = begin; adds && i < end; ++i) total[i - begin] = static_cast<Total>(to_computing(to[i]));
+      for (int64_t group = 0; group < groups; ++group) {
+        for (int64_t i = begin; i < end; ++i) total[i - begin] += static_cast<Total>(sums[group * stride + i]);
+      }
+      for (int64_t i = begin; i < end; ++i) to[i] = from_computing<T>(static_cast<Computing<T>>(total[i - begin]));
+    });
   });
 }
 

@@ -80,7 +80,7 @@ inline Vec exp(Vec x) {
   return x < smallest ? Vec{} : result;
 }
 
-// x = 2^x, several side by side, which hides the time that a step takes, for x < 128: off by at most 2 units in the
+// x = 2^x, several side by side, which hides the time that a step takes, for x < 127.5: off by at most 2 units in the
 // last place; 0 below -126. NaN stays NaN. In fewer steps than exp(), because x - n is exact.
 template <int n>
 void exp2(Vec (&x)[n]) {

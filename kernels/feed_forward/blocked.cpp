@@ -6,7 +6,7 @@
 //   of rows, 128 at once: dw2[chunk, :] += h^T dy       dw1[:, chunk] += x^T ds       dx += ds w1[:, chunk]^T
 //
 // h, dh and ds are never whole. Backward has 16 groups of rows at most, whatever the number of threads: each sums the
-// gradients of the weights on its own, and these sums are added in order.
+// gradients of the weights on its own, 512 rows after 512, and these sums are added in order.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -43,7 +43,7 @@ void multiply(const BlockA& a, int64_t rows, const BlockB& b, int64_t panel, int
   }
 }
 
-int64_t strips(int64_t rows, int64_t columns) {
+int64_t strip_count(int64_t rows, int64_t columns) {
   return (rows + 5) / 6 * ((columns + panel_columns - 1) / panel_columns);
 }
 
@@ -67,7 +67,8 @@ void forward_of(const GeluFeedForwardForward& call, Tensor& workspace) {
     for (int64_t j = 0; j < s.hidden; j += chunk) {
       const int64_t width = std::min(chunk, s.hidden - j);
       float* h = m.h[thread];
-      Ahead next(sum + first * s.hidden + j, rows, width, s.hidden, strips(rows, width) + strips(rows, s.out));
+      Ahead next(sum + first * s.hidden + j, rows, width, s.hidden,
+                 strip_count(rows, width) + strip_count(rows, s.out));
       multiply({x_rows, s.in, 1}, rows, {m.w1 + j * s.in, panel_columns}, s.in * panel_columns, width, s.in,
                {h, chunk_row}, false, next);
       for (int64_t i = 0; i < rows; ++i, h += chunk_row) {
@@ -81,22 +82,6 @@ void forward_of(const GeluFeedForwardForward& call, Tensor& workspace) {
   });
 }
 
-// The sums of the groups, added to nothing or to the gradient.
-void add_partial(const Each<float>& partial, int64_t groups, bool adds, Tensor& gradient) {
-  for_f32_or_16_bits(gradient.dtype(), [&]<class G>() {
-    G* to = gradient.mutable_data<G>();
-    parallel_ranges(partial.size, block_size, [&](int64_t begin, int64_t end) {
-      float total[block_size] = {};
-      if (adds) copy_elements(to + begin, end - begin, total);
-      for (int64_t group = 0; group < groups; ++group) {
-        const float* from = partial[group] + begin;
-        for (int64_t i = 0; i < end - begin; ++i) total[i] += from[i];
-      }
-      store_block(total, to + begin, end - begin);
-    });
-  });
-}
-
 template <class T>
 void backward_of(const GeluFeedForwardBackward& call, Tensor& workspace) {
   const FeedForwardSizes s(call);
@@ -106,55 +91,58 @@ void backward_of(const GeluFeedForwardBackward& call, Tensor& workspace) {
   pack_panels(as_computing(call.weight2.data<T>(), s.out * s.hidden, m.wide), s.out, s.hidden, true, m.w2);
   if (dx) pack_panels(as_computing(call.weight1.data<T>(), s.hidden * s.in, m.wide), s.hidden, s.in, true, m.w1);
   parallel(s.groups, [&](int64_t group, int thread) {
-    const int64_t first = group * s.rows_each, all = std::min(s.rows_each, s.N - first);
-    float *xs = m.x[thread], *dys = m.dy[thread], *h = m.h[thread], *ds = m.ds[thread];
-    copy_rows(x + first * s.in, all, s.in, xs, s.in_row);
-    copy_rows(dy + first * s.out, all, s.out, dys, s.out_row);
-    float* const dx_rows = dx ? place(dx + first * s.in, m.dx[thread]) : nullptr;
-    for (int64_t j = 0; j < s.hidden; j += chunk) {
-      const int64_t width = std::min(chunk, s.hidden - j);
-      for (int64_t row = 0; row < all; row += block_rows) {
-        const int64_t rows = std::min(block_rows, all - row);
-        // What is computed next needs sums from memory, for which it would wait.
-        const bool is_last = row + rows == all;
-        const int64_t next_row = is_last ? 0 : row + rows, next_rows = std::min(block_rows, all - next_row);
-        const int64_t next_j = is_last ? j + chunk : j;
-        Ahead next(sum + (first + next_row) * s.hidden + next_j, next_j < s.hidden ? next_rows : 0, width, s.hidden,
-                   3 * strips(rows, width));
-        const float *x_rows = xs + row * s.in_row, *dy_rows = dys + row * s.out_row;
-        multiply({dy_rows, s.out_row, 1}, rows, {m.w2 + j * s.out, panel_columns}, s.out * panel_columns, width, s.out,
-                 {ds, chunk_row}, false, next);
-        for (int64_t i = 0; i < rows; ++i) {
-          [[maybe_unused]] float wide[chunk];
-          const float* from = as_computing(sum + (first + row + i) * s.hidden + j, width, wide);
-          float *to_h = h + i * chunk_row, *to_ds = ds + i * chunk_row;
-          for (int64_t c = 0; c < width; c += lanes) {
-            const Vec value = load(from + c);
-            const GeluGates gates(value);
-            store(to_h + c, value * gates.s);
-            store(to_ds + c, gates.gradient(value, load(to_ds + c)));
+    const int64_t begin = group * s.rows_each, end = std::min(begin + s.rows_each, s.N);
+    for (int64_t first = begin; first < end; first += most_rows) {
+      const int64_t all = std::min(most_rows, end - first);
+      float *xs = m.x[thread], *dys = m.dy[thread], *h = m.h[thread], *ds = m.ds[thread];
+      copy_rows(x + first * s.in, all, s.in, xs, s.in_row);
+      copy_rows(dy + first * s.out, all, s.out, dys, s.out_row);
+      float* const dx_rows = dx ? place(dx + first * s.in, m.dx[thread]) : nullptr;
+      for (int64_t j = 0; j < s.hidden; j += chunk) {
+        const int64_t width = std::min(chunk, s.hidden - j);
+        for (int64_t row = 0; row < all; row += block_rows) {
+          const int64_t rows = std::min(block_rows, all - row);
+          // What is computed next needs sums from memory, for which it would wait.
+          const bool is_last = row + rows == all, adds = first + row > begin;
+          const int64_t next_row = is_last ? 0 : row + rows, next_rows = std::min(block_rows, all - next_row);
+          const int64_t next_j = is_last ? j + chunk : j;
+          Ahead next(sum + (first + next_row) * s.hidden + next_j, next_j < s.hidden ? next_rows : 0, width, s.hidden,
+                     3 * strip_count(rows, width));
+          const float *x_rows = xs + row * s.in_row, *dy_rows = dys + row * s.out_row;
+          multiply({dy_rows, s.out_row, 1}, rows, {m.w2 + j * s.out, panel_columns}, s.out * panel_columns, width,
+                   s.out, {ds, chunk_row}, false, next);
+          for (int64_t i = 0; i < rows; ++i) {
+            [[maybe_unused]] float wide[chunk];
+            const float* from = as_computing(sum + (first + row + i) * s.hidden + j, width, wide);
+            float *to_h = h + i * chunk_row, *to_ds = ds + i * chunk_row;
+            for (int64_t c = 0; c < width; c += lanes) {
+              const Vec value = load(from + c);
+              const GeluGates gates(value);
+              store(to_h + c, value * gates.s);
+              store(to_ds + c, gates.gradient(value, load(to_ds + c)));
+            }
+          }
+          if (call.dweight2.defined()) {
+            multiply({h, 1, chunk_row}, width, {dy_rows, s.out_row}, panel_columns, s.out, rows,
+                     {m.dw2[group] + j * s.out, s.out}, adds, next);
+          }
+          if (call.dweight1.defined()) {
+            multiply({x_rows, 1, s.in_row}, s.in, {ds, chunk_row}, panel_columns, width, rows,
+                     {m.dw1[group] + j, s.hidden}, adds, next);
+          }
+          if (dx) {
+            multiply({ds, chunk_row, 1}, rows, {m.w1 + j * panel_columns, panel_columns}, s.hidden * panel_columns,
+                     s.in, width, {dx_rows + row * s.in, s.in}, j > 0, next);
           }
         }
-        if (call.dweight2.defined()) {
-          multiply({h, 1, chunk_row}, width, {dy_rows, s.out_row}, panel_columns, s.out, rows,
-                   {m.dw2[group] + j * s.out, s.out}, row > 0, next);
-        }
-        if (call.dweight1.defined()) {
-          multiply({x_rows, 1, s.in_row}, s.in, {ds, chunk_row}, panel_columns, width, rows,
-                   {m.dw1[group] + j, s.hidden}, row > 0, next);
-        }
-        if (dx) {
-          multiply({ds, chunk_row, 1}, rows, {m.w1 + j * panel_columns, panel_columns}, s.hidden * panel_columns, s.in,
-                   width, {dx_rows + row * s.in, s.in}, j > 0, next);
-        }
+      }
+      if constexpr (stores_16_bits<T>) {
+        if (dx) narrow(dx_rows, dx + first * s.in, all * s.in);
       }
     }
-    if constexpr (stores_16_bits<T>) {
-      if (dx) narrow(dx_rows, dx + first * s.in, all * s.in);
-    }
   });
-  if (call.dweight1.defined()) add_partial(m.dw1, s.groups, call.accumulate, call.dweight1);
-  if (call.dweight2.defined()) add_partial(m.dw2, s.groups, call.accumulate, call.dweight2);
+  add_groups<float>(m.dw1.first, m.dw1.size, s.groups, call.accumulate, call.dweight1);
+  add_groups<float>(m.dw2.first, m.dw2.size, s.groups, call.accumulate, call.dweight2);
 }
 
 void forward(const GeluFeedForwardForward& call, Tensor& workspace) {
@@ -172,7 +160,7 @@ void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
 namespace hs {
 namespace {
 
-constexpr int64_t panel_columns = 64, most_steps = 128, block_rows = 128, chunk = 128;
+constexpr int64_t panel_columns = 64, most_steps = 128, block_rows = 128, chunk = 128, most_rows = 512;
 
 // Floats between rows that products read down the columns: were it a multiple of 512 bytes, they would compete for the
 // same lines of the cache.
@@ -181,7 +169,7 @@ constexpr int64_t chunk_row = apart(chunk);
 
 struct FeedForwardSizes {
   int64_t N, in, hidden, out;
-  int64_t rows_each, groups;                         // of backward
+  int64_t rows_each, groups, rows_together;          // of backward
   int64_t in_row = apart(in), out_row = apart(out);  // of copies of x and dy
   bool is_wide;                                      // x is f32; 16-bit weights and results have f32 copies
   explicit FeedForwardSizes(const auto& call)
@@ -191,6 +179,7 @@ struct FeedForwardSizes {
         out(call.weight2.shape()[1]),
         rows_each(round_up(std::max<int64_t>((N + 15) / 16, 256), block_rows)),
         groups((N + rows_each - 1) / rows_each),
+        rows_together(std::min(rows_each, most_rows)),
         is_wide(is_f32(call.x)) {}
   int64_t if_narrow(int64_t size) const { return is_wide ? 0 : size; }
   int64_t largest_weight() const { return hidden * std::max(in, out); }
@@ -216,10 +205,10 @@ struct BackwardMemory : Parts {
   const FeedForwardSizes& s;
   float* w1 = take<float>(s.hidden * round_up(s.in, panel_columns));  // of its transpose, (hidden, in)
   float* w2 = take<float>(s.out * round_up(s.hidden, panel_columns));
-  Each<float> x = each<float>(s.rows_each * s.in_row), dy = each<float>(s.rows_each * s.out_row);
+  Each<float> x = each<float>(s.rows_together * s.in_row), dy = each<float>(s.rows_together * s.out_row);
   Each<float> h = each<float>(block_rows * chunk_row), ds = each<float>(block_rows * chunk_row);
   float* wide = take<float>(s.if_narrow(s.largest_weight()));
-  Each<float> dx = each<float>(s.if_narrow(s.rows_each * s.in));
+  Each<float> dx = each<float>(s.if_narrow(s.rows_together * s.in));
   Each<float> dw1 = each<float>(s.in * s.hidden, s.groups), dw2 = each<float>(s.hidden * s.out, s.groups);
 };
 
@@ -245,31 +234,30 @@ void pack_panels(const float* matrix, int64_t steps, int64_t columns, bool is_tr
 namespace hs {
 namespace {
 
-// Whole vectors of any instruction set, so that nothing is padded; and 16-bit types only where gemm widens them, too.
+// Whole vectors of any instruction set, so that nothing is padded; 16-bit types only where gemm widens them, too;
+// enough rows for 8 threads backward; and weights of which a group's gradients, like blocks of rows, stay in the
+// second-level cache: products with larger ones do not wait for memory.
 bool supports(const auto& call) {
   const FeedForwardSizes s(call);
   const DType type = call.x.dtype();
+  const auto is_whole = [](int64_t size) { return size > 0 && size % 16 == 0; };
   return takes_f32_or_16_bits(call) && !(type == DType::bf16 && multiplies_bf16_faster()) &&
-         call.weight1.dtype() == type && call.weight2.dtype() == type && s.in % 16 == 0 && s.hidden % 16 == 0 &&
-         s.out % 16 == 0 && s.in > 0 && s.hidden > 0 && s.out > 0;
+         call.weight1.dtype() == type && call.weight2.dtype() == type && is_whole(s.in) && is_whole(s.hidden) &&
+         is_whole(s.out) && s.groups >= 8 && s.hidden * (s.in + s.out) <= 1 << 18;
 }
 
 REGISTER_KERNEL(gelu_feed_forward_forward, cpu, "blocked",
                 {.run = HS_DISPATCHED(forward),
                  .supported = supports<GeluFeedForwardForward>,
-                 .workspace =
-                     [](const GeluFeedForwardForward& call) {
-                       return ForwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
-                     },
-                 .rank = 10});
+                 .workspace = [](const GeluFeedForwardForward& call) {
+                   return ForwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
+                 }});
 REGISTER_KERNEL(gelu_feed_forward_backward, cpu, "blocked",
                 {.run = HS_DISPATCHED(backward),
                  .supported = supports<GeluFeedForwardBackward>,
-                 .workspace =
-                     [](const GeluFeedForwardBackward& call) {
-                       return BackwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
-                     },
-                 .rank = 10});
+                 .workspace = [](const GeluFeedForwardBackward& call) {
+                   return BackwardMemory{Parts(), FeedForwardSizes(call)}.bytes();
+                 }});
 
 }  // namespace
 }  // namespace hs

@@ -9,7 +9,7 @@
 namespace hs {
 
 // x (..., in), weight1 (in, hidden), weight2 (hidden, out) -> (..., out). Keeps x and x w1. Where no kernel of the op
-// supports the call, it is linear(), gelu() and linear().
+// takes the call, without ambient().fuse and with one tensor as both weights it is linear(), gelu() and linear().
 Tensor gelu_feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& weight2);
 
 struct GeluFeedForwardForward {

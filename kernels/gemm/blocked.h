@@ -78,7 +78,7 @@ struct Cuts {
     const int64_t most = std::max<int64_t>(1, M * round_up(N, 16) * K / smallest_piece);
     int64_t max_blocks = std::clamp<int64_t>(blocks, 1, most_blocks);
     int64_t max_rows = std::min(Product::max_rows, Product::max_sums / tile_columns / max_blocks / 16 * 16);
-    shared = blocks * tile_columns * round_up(K, Product::max_steps);
+    shared = blocks * tile_columns * round_up(ceil(K, Product::depth), Product::max_steps);
     if (M < 4 * short_tile || shared > Product::max_shared) shared = 0;
     if (shared) max_rows = std::min(max_rows, short_tile);
     for (;;) {

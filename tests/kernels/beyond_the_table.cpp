@@ -7,6 +7,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/cuda/index.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/feed_forward/gelu_feed_forward.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/optimizer/steps.h"
 #include "tests/support/checks.h"
@@ -24,6 +25,26 @@ TEST_CASE("embedding: an index outside of the table is bad input, named with its
 }
 
 // A careless order of its operations gives inf * 0.
+TEST_CASE("gelu_feed_forward is three ops where one kernel may not stand for them") {
+  const Tensor x = Tensor::zeros({2048, 16}, DType::f32), other = Tensor::zeros({16, 16}, DType::f32);
+  Tensor one = Tensor::zeros({16, 16}, DType::f32);
+  one.set_requires_grad(true);
+  const auto calls = [&](const Tensor& second) {
+    const uint64_t before = gelu_feed_forward_forward.variants()->calls;
+    gelu_feed_forward(x, one, second);
+    return gelu_feed_forward_forward.variants()->calls - before;
+  };
+  CHECK(calls(other) == 1);
+  CHECK(calls(one) == 0);  // whose gradient is the sum of two
+  {
+    const ForcedVariant forced(gelu_forward, "simple");
+    CHECK(calls(other) == 0);
+  }
+  const Inference scope;
+  ambient().fuse = false;
+  CHECK(calls(other) == 0);
+}
+
 TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
   const std::vector<float> far = {20, 1e3f, 1e5f, 1e18f, 1e25f, 3e38f};
   std::vector<float> x = far;

@@ -44,6 +44,11 @@ double exp_error() {
 double exp2_error() {
   return largest_error(-126, 127, power_of_two, [](double x) { return std::exp2(x); });
 }
+Vec reciprocal_of_one_and(Vec x) { return reciprocal(1.0f + x); }  // not a lambda: it would lack the instruction set
+
+double reciprocal_error() {
+  return largest_error(0, 1e30f, reciprocal_of_one_and, [](double x) { return 1 / double{1 + static_cast<float>(x)}; });
+}
 float exp2_of(float x) { return power_of_two(broadcast(x))[0]; }
 
 // exp of one number, in all lanes but the first.
@@ -64,7 +69,7 @@ bool lanes_agree() {
          lane_sum(first_lanes(v, lanes)) == expected;
 }
 
-constexpr VectorMath functions = {exp_error, exp2_error, exp_of, exp2_of, lanes_agree};
+constexpr VectorMath functions = {exp_error, exp2_error, reciprocal_error, exp_of, exp2_of, lanes_agree};
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -78,6 +83,7 @@ namespace {
 struct VectorMath {
   double (*exp_error)();
   double (*exp2_error)();
+  double (*reciprocal_error)();
   float (*exp_of)(float);
   float (*exp2_of)(float);
   bool (*lanes_agree)();
@@ -103,6 +109,7 @@ void check(const VectorMath& math) {
   CHECK(math.exp_of(INFINITY) == math.exp_of(88.37f));
   CHECK(std::isnan(math.exp_of(NAN)));
   CHECK(math.exp2_error() <= 2);
+  CHECK(math.reciprocal_error() <= 1);
   CHECK(math.exp2_of(-126.5f) == 0);
   CHECK(math.exp2_of(-INFINITY) == 0);
   CHECK(std::isnan(math.exp2_of(NAN)));
