@@ -44,7 +44,8 @@ def main(step, out):
     rows = []
     for p, ours in products.items():
         rates = [2 * p[0] * p[1] * p[2] / statistics.median(times) for times in (ours, seconds[p])]
-        rows.append(dict(zip(("M", "N", "K", "transpose_a", "transpose_b"), p), halfstep=rates[0], pytorch=rates[1]))
+        rows.append(dict(zip(("M", "N", "K", "transpose_a", "transpose_b"), p),
+                         **{name: round(rate) for name, rate in zip(("halfstep", "pytorch"), rates)}))
         print(f"{p[0]} x {p[1]}, K {p[2]}: " + ", ".join(
             f"{name} {rate / 1e9:.0f} GFLOP/s, {100 * rate / peak:.0f} %"
             for name, rate in zip(("halfstep", "PyTorch"), rates)))
