@@ -102,8 +102,9 @@ void StepFlags::declare_step(cli::Flags& flags) {
       "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
   flags.real("--label-smoothing", rare(Group::training), experiment.label_smoothing, 0, 0.9,
              "How much of the target is spread over all classes, in training");
-  flags.named_choice("--fuse", rare(Group::speed).moves({"step"}), experiment.fuse, {{"on", true}, {"off", false}},
-                     "Convolution, pooling and ReLU, and a loss and its gradient, in one kernel where there is one");
+  flags.named_choice(
+      "--fuse", rare(Group::speed).moves({"step"}), experiment.fuse, {{"on", true}, {"off", false}},
+      "Ops that are made of others, as convolution, pooling and ReLU are, in one kernel where there is one");
   flags.kernels(experiment.kernels);
 }
 

@@ -2,7 +2,7 @@
 """Times PyTorch on the matrix products of a training step that halfstep has profiled, beside halfstep's times.
 
     ./bench/run profile kernels --model char_gpt --data tinyshakespeare --fuse off --json step.json
-    bench/peers/torch_products.py step.json products.json
+    bench/peers/torch_products.py step.json products.csv
 
 A square factor counts as not transposed: a record has shapes alone.
 """
@@ -41,16 +41,15 @@ def main(step, out):
             torch.mm(a, b, out=c)
             seconds[p].append(time.perf_counter() - begin)
     peak = record["peaks"]["flops_per_second"]
-    rows = []
+    lines = [f"# commit {record['environment'].get('commit')}, {record['environment']['cpu']}, PyTorch {torch.__version__}, "
+             f"{ROUNDS} rounds, medians in FLOP/s, peak {peak:.0f}", "M,N,K,transpose_a,transpose_b,halfstep,pytorch"]
     for p, ours in products.items():
         rates = [2 * p[0] * p[1] * p[2] / statistics.median(times) for times in (ours, seconds[p])]
-        rows.append(dict(zip(("M", "N", "K", "transpose_a", "transpose_b"), p),
-                         **{name: round(rate) for name, rate in zip(("halfstep", "pytorch"), rates)}))
+        lines.append(",".join(str(int(value)) for value in (*p, *rates)))
         print(f"{p[0]} x {p[1]}, K {p[2]}: " + ", ".join(
             f"{name} {rate / 1e9:.0f} GFLOP/s, {100 * rate / peak:.0f} %"
             for name, rate in zip(("halfstep", "PyTorch"), rates)))
-    json.dump({"commit": record["environment"].get("commit"), "cpu": record["environment"]["cpu"], "peak": peak,
-               "pytorch": torch.__version__, "rounds": ROUNDS, "rows": rows}, open(out, "w"), indent=2)
+    with open(out, "w") as file: file.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
