@@ -70,9 +70,9 @@ enum class Precision : uint8_t {
 const char* name(Precision precision);  // "f32", "tf32", "f16" or "bf16"
 
 // Mixed precision: inside an Autocast scope the ops built on matrix products (linear, feed_forward, gelu_feed_forward,
-// conv2d, causal_attention) take 16-bit factors, add them up in f32 and store their results in 16 bits. So the activations
-// between them and their gradients have 16 bits too: an op stores what it was given and computes in f32. The
-// parameters, their gradients, the loss and the optimizer are f32. Parameters are cast once per scope, all in one
+// conv2d, causal_attention) take 16-bit factors, add them up in f32 and store their results in 16 bits. So the
+// activations between them and their gradients have 16 bits too: an op stores what it was given and computes in f32.
+// The parameters, their gradients, the loss and the optimizer are f32. Parameters are cast once per scope, all in one
 // kernel, not once per call. Micikevicius et al., "Mixed precision training", ICLR 2018.
 class Autocast {  // for this thread, while it is alive; scopes nest
  public:
