@@ -58,7 +58,9 @@ struct Factor {
 struct Left {
   const Cell* cells;
   int64_t row, step;
-  Left at(int64_t m, int64_t s) const { return {cells + m * row + s * step, row, step}; }
+  Left at(int64_t m, int64_t s) const {  // an empty matrix has no address
+    return {cells ? cells + m * row + s * step : nullptr, row, step};
+  }
 };
 
 // How C and K are cut. K is cut before tiles become smaller, if there would be too few pieces for several threads: a
