@@ -46,7 +46,9 @@ CpuFeatures find_cpu_features(const std::string& cap);
 // as many. No cap matters here, because variants are registered before main().
 int rank_of_bf16_pairs(int widening);
 
-// Whether this CPU multiplies bf16 faster than f32: on tiles, or in pairs.
+// Whether this CPU multiplies pairs of bf16 faster than f32.
+bool has_fast_bf16_pairs();
+// Whether it multiplies bf16 faster than f32: on tiles, or in pairs.
 bool multiplies_bf16_faster();
 
 }  // namespace hs

@@ -480,7 +480,7 @@ bool fits(const Call& call) {
 template <class Call>
 bool pays(const Call& call) {
   const Conv2dSizes& s = call.sizes;
-  const bool has_pairs = call.x.dtype() == DType::bf16 && multiplies_bf16_faster();
+  const bool has_pairs = call.x.dtype() == DType::bf16 && has_fast_bf16_pairs();
   return !has_pairs || s.C * s.OC >= 20 * (s.C + s.OC);
 }
 
