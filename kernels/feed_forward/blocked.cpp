@@ -43,8 +43,10 @@ void multiply(const BlockA& a, int64_t rows, const BlockB& b, int64_t panel, int
   }
 }
 
+// How often multiply() requests what is next, but for a last panel that is narrow.
 int64_t strip_count(int64_t rows, int64_t columns) {
-  return (rows + 5) / 6 * ((columns + panel_columns - 1) / panel_columns);
+  const int64_t each = strip_rows(panel_columns);
+  return (rows + each - 1) / each * ((columns + panel_columns - 1) / panel_columns);
 }
 
 template <class T>

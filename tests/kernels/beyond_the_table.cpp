@@ -24,7 +24,6 @@ TEST_CASE("embedding: an index outside of the table is bad input, named with its
   }
 }
 
-// A careless order of its operations gives inf * 0.
 TEST_CASE("gelu_feed_forward is three ops where one kernel may not stand for them") {
   const Tensor x = Tensor::zeros({2048, 16}, DType::f32), other = Tensor::zeros({16, 16}, DType::f32);
   Tensor one = Tensor::zeros({16, 16}, DType::f32);
@@ -45,6 +44,7 @@ TEST_CASE("gelu_feed_forward is three ops where one kernel may not stand for the
   CHECK(calls(other) == 0);
 }
 
+// A careless order of its operations gives inf * 0.
 TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
   const std::vector<float> far = {20, 1e3f, 1e5f, 1e18f, 1e25f, 3e38f};
   std::vector<float> x = far;

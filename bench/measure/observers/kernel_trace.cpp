@@ -42,10 +42,10 @@ double flops_of(std::string_view slot, std::span<const Shape> shapes) {
     return products * size(2) * static_cast<double>(shapes[0][1] + 1);
   }
   // x (N, in), weight1, weight2, ...: a product with each; backward the gradients of x, weight1 and weight2, and of h.
-  const auto row = [&](size_t weight) { return 2 * static_cast<double>(shapes[0][0]) * size(weight); };
-  if (slot == "gelu_feed_forward_forward") return row(1) + row(2);
+  const auto product = [&](size_t weight) { return 2 * static_cast<double>(shapes[0][0]) * size(weight); };
+  if (slot == "gelu_feed_forward_forward") return product(1) + product(2);
   if (slot == "gelu_feed_forward_backward") {  // ..., dx, dweight1, dweight2
-    return row(2) + row(1) * ((size(5) > 0 ? 1 : 0) + (size(6) > 0 ? 1 : 0)) + row(2) * (size(7) > 0 ? 1 : 0);
+    return product(1) * ((size(5) > 0 ? 1 : 0) + (size(6) > 0 ? 1 : 0)) + product(2) * (size(7) > 0 ? 2 : 1);
   }
   return 0;
 }
