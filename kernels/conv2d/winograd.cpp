@@ -2,9 +2,9 @@
 // for 3x3 kernels of stride 1. A 4 x 4 tile of y needs 6 x 6 pixels of x and 16 * 9 products for each pair of channels.
 // Three transforms, linear and with constant coefficients, bring that down to 6 * 6 products:
 //
-//   6x6 pixels  --- B' x B --->  36 points  \                                   y = A' M A,  4x4 pixels
-//                                            >  M = their products, summed over C   ---------------------->
-//   3x3 weights --- G w G' --->  36 points  /
+//   6x6 pixels   --- B' x B --->  36 points  --.
+//                                              |-->  36 products, summed over C: M  --- A' M A --->  4x4 pixels of y
+//   3x3 weights  --- G w G' --->  36 points  --'
 //
 // For each point the sum over input channels is a matrix product (tiles of the image, C) x (C, OC): all that is left of
 // the convolution's arithmetic, a quarter of it. The formulas are those of Lavin and Gray, "Fast Algorithms for
