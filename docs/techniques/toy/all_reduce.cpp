@@ -59,18 +59,25 @@ void halving(Ranks& ranks, Cost& cost) {
   }
 }
 
+// Where the part begins that rank r gets in this step: the one that its left neighbour has just finished.
+size_t first_received(size_t r, size_t step, size_t p, size_t part) { return (r + 2 * p - 1 - step) % p * part; }
+
 // REQUIRES: the size of an array is a multiple of the number of ranks
-void ring(Ranks& ranks, Cost& cost) {
+void ring_step(Ranks& ranks, size_t step) {
   const size_t p = ranks.size(), part = ranks[0].size() / p;
-  for (size_t step = 0; step < 2 * (p - 1); ++step) {
-    const Ranks sent = ranks;
-    cost.send(part);
-    for (size_t r = 0; r < p; ++r) {  // from the left neighbour comes the part it has just finished
-      const size_t left = (r + p - 1) % p, first = (left + 2 * p - step) % p * part;
-      for (size_t e = first; e < first + part; ++e) {
-        ranks[r][e] = step < p - 1 ? sent[left][e] + ranks[r][e] : sent[left][e];
-      }
+  const Ranks sent = ranks;
+  for (size_t r = 0; r < p; ++r) {
+    const size_t left = (r + p - 1) % p, first = first_received(r, step, p, part);
+    for (size_t e = first; e < first + part; ++e) {
+      ranks[r][e] = step < p - 1 ? sent[left][e] + ranks[r][e] : sent[left][e];
     }
+  }
+}
+
+void ring(Ranks& ranks, Cost& cost) {
+  for (size_t step = 0; step < 2 * (ranks.size() - 1); ++step) {
+    cost.send(ranks[0].size() / ranks.size());
+    ring_step(ranks, step);
   }
 }
 
@@ -83,9 +90,25 @@ Ranks some_arrays(size_t p, size_t n) {
   return ranks;
 }
 
+// Four parts of one number. Rank r brings 10^r, so the digits of a sum say whose shares are in it.
+void show_ring() {
+  Ranks ranks = {Array(4, 1), Array(4, 10), Array(4, 100), Array(4, 1000)};
+  std::printf("ranks 0, 1, 2 and 3; < has just come from the left, to rank 0 from rank 3\n");
+  for (size_t step = 0; step < 6; ++step) {
+    ring_step(ranks, step);
+    std::printf("step %zu", step);
+    for (size_t i = 0; i < 16; ++i) {
+      const size_t r = i / 4, e = i % 4;
+      std::printf("%s%04.0f%c", e == 0 ? "    " : "", ranks[r][e], e == first_received(r, step, 4, 1) ? '<' : ' ');
+    }
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+  if (argc > 1) show_ring();  // --show
   Ranks a = some_arrays(8, 64), b = a, c = a;
   Cost of_a, of_b, of_c;
   doubling(a, of_a), halving(b, of_b), ring(c, of_c);

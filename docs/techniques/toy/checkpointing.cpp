@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace {
@@ -14,6 +15,11 @@ namespace {
 using Vector = std::vector<float>;
 using Kept = std::shared_ptr<const Vector>;
 int live = 0, peak = 0, forward_runs = 0;  // tensors that are kept now, and the most so far; blocks that were run
+
+bool shown = false;
+void show(const char* done, unsigned block) {  // a # for each tensor that is kept
+  if (shown) std::printf("%-14s block %u  %s\n", done, block, std::string(static_cast<size_t>(live), '#').c_str());
+}
 
 Kept keep(const Vector& x) {
   peak = std::max(peak, ++live);
@@ -39,6 +45,7 @@ void forward(const Vector& w, unsigned step, unsigned block, Vector& x, std::vec
   for (size_t i = 0; i < x.size(); ++i) h[i] = std::max(w[i] * x[i], 0.0f);
   if (tape) tape->push_back({x_kept ? x_kept : keep(x), keep(h)});
   for (unsigned i = 0; i < x.size(); ++i) x[i] += mask(step, block, i) * h[i];
+  show(tape ? "forward, kept" : "forward", block);
 }
 
 Vector backward(const Vector& w, unsigned step, unsigned block, const Entry& kept, Vector& dy) {  // dy becomes dx
@@ -48,6 +55,7 @@ Vector backward(const Vector& w, unsigned step, unsigned block, const Entry& kep
     dw[i] = dz * (*kept.x)[i];
     dy[i] += dz * w[i];
   }
+  show("backward", block);
   return dw;
 }
 
@@ -81,9 +89,14 @@ std::vector<Vector> gradients(const std::vector<Vector>& w, Vector x, int k, uns
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   const std::vector<Vector> w(32, {0.1f, -0.1f, 0.2f, -0.2f});
   const Vector x = {0.5f, -1, 2, 0.25f};
+  if (argc > 1) {  // --show
+    shown = true;
+    for (const int k : {0, 2}) gradients(std::vector<Vector>(8, w[0]), x, k, 7, 7);
+    shown = false;
+  }
   const std::vector<Vector> expected = gradients(w, x, 0, 7, 7);
   std::printf("no segments: at most %d tensors, %d blocks run forward\n", peak, forward_runs);
   bool equal = peak == 2 * 32 && forward_runs == 32;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <string>
 
 namespace {
 
@@ -51,21 +52,30 @@ Gradient backward(float w, float scale) {
   return gradient;
 }
 
-// 400 steps; returns w. `adapt`: whether the rule changes the scale.
-float train(LossScale& loss_scale, bool adapt) {
+// 400 steps; returns w. `adapt`: whether the rule changes the scale. `show`: prints when it does.
+float train(LossScale& loss_scale, bool adapt, bool show = false) {
   float w = 0;
   for (int step = 0; step < 400; ++step) {
-    const Gradient gradient = backward(w, loss_scale.scale);
+    const float scale = loss_scale.scale;
+    const Gradient gradient = backward(w, scale);
     const bool finite = std::isfinite(gradient.dw);
-    if (finite) w -= 0.1f * (gradient.dw / loss_scale.scale);
+    if (finite) w -= 0.1f * (gradient.dw / scale);
     if (adapt) loss_scale.update(finite);
+    if (!show || loss_scale.scale == scale) continue;
+    const int power = std::ilogb(scale);
+    std::printf("step %3d  2^%d %s %s\n", step, power, std::string(static_cast<size_t>(power - 30), '#').c_str(),
+                finite ? "doubled" : "inf: skipped, halved");
   }
   return w;
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+  if (argc > 1) {  // --show
+    LossScale shown{std::ldexp(1.0f, 40), 15};
+    train(shown, true, true);
+  }
   LossScale none{1}, fixed{65536}, too_large{std::ldexp(1.0f, 40), 100};
   const float without = train(none, false), with = train(fixed, false), found = train(too_large, true);
   std::printf("the slope is %g; without a scale: %.4f, and %d of %d gradients are 0 that should not be\n", slope,

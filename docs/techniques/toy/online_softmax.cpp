@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <vector>
 
 namespace {
@@ -28,27 +29,38 @@ struct Forward {
   Rows y, L;  // (T, D) and (T)
 };
 
+struct Sums {  // of one query, over the keys so far
+  float m = -INFINITY, l = 0, y[D] = {};
+};
+
+// Adds the keys from `first` to before `last`.
+void add_block(const Rows& qkv, int query, int first, int last, Sums& sums) {
+  const float before = sums.m;
+  float S[block];
+  for (int j = first; j < last; ++j) {
+    S[j - first] = s * dot(&qkv[query * row], &qkv[j * row + k]);
+    sums.m = std::max(sums.m, S[j - first]);
+  }
+  const float factor = std::exp(before - sums.m);  // 0 for the first block
+  sums.l *= factor;
+  for (float& y : sums.y) y *= factor;
+  for (int j = first; j < last; ++j) {
+    const float p = std::exp(S[j - first] - sums.m);
+    sums.l += p;
+    add(sums.y, p, &qkv[j * row + v]);
+  }
+}
+
 Forward forward(const Rows& qkv) {
   const int T = static_cast<int>(qkv.size()) / row;
   Forward result{Rows(T * D), Rows(T)};
   for (int i = 0; i < T; ++i) {
-    float m = -INFINITY, l = 0, *y = &result.y[i * D];
+    Sums sums;
     for (int first = 0; first <= i; first += block) {  // no block that begins after the query
-      const int last = std::min(first + block, i + 1);
-      const float before = m;
-      float S[block];
-      for (int j = first; j < last; ++j) m = std::max(m, S[j - first] = s * dot(&qkv[i * row], &qkv[j * row + k]));
-      const float factor = std::exp(before - m);  // 0 for the first block
-      l *= factor;
-      for (int d = 0; d < D; ++d) y[d] *= factor;
-      for (int j = first; j < last; ++j) {
-        const float p = std::exp(S[j - first] - m);
-        l += p;
-        add(y, p, &qkv[j * row + v]);
-      }
+      add_block(qkv, i, first, std::min(first + block, i + 1), sums);
     }
-    for (int d = 0; d < D; ++d) y[d] /= l;
-    result.L[i] = m + std::log(l);
+    for (int d = 0; d < D; ++d) result.y[i * D + d] = sums.y[d] / sums.l;
+    result.L[i] = sums.m + std::log(sums.l);
   }
   return result;
 }
@@ -71,9 +83,7 @@ Rows backward(const Rows& qkv, const Forward& kept, const Rows& dy) {
 // The sum of dy y for these q, k and v.
 double total(const Rows& qkv, const Rows& dy) {
   const Rows y = forward(qkv).y;
-  double sum = 0;
-  for (size_t i = 0; i < y.size(); ++i) sum += double{dy[i]} * y[i];
-  return sum;
+  return std::inner_product(y.begin(), y.end(), dy.begin(), 0.0);
 }
 
 Rows numbers(int count, unsigned state, float size) {
@@ -82,15 +92,26 @@ Rows numbers(int count, unsigned state, float size) {
   return rows;
 }
 
+void show_blocks(const Rows& qkv, int query) {
+  Sums sums;
+  for (int first = 0; first <= query; first += block) {
+    const float before = sums.m;
+    add_block(qkv, query, first, std::min(first + block, query + 1), sums);
+    const auto& [m, l, y] = sums;
+    std::printf("keys from %d: m %6.3f, l and y times %.3f; l %.3f, y %6.3f %6.3f %6.3f %6.3f\n", first, m,
+                std::exp(before - m), l, y[0], y[1], y[2], y[3]);
+  }
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   constexpr int T = 11;
   const Rows qkv = numbers(T * row, 1, 2), dy = numbers(T * D, 2, 1), dqkv = backward(qkv, forward(qkv), dy);
+  if (argc > 1) show_blocks(qkv, T - 1);  // --show
   Rows up = qkv, down = qkv;
-  double square = 0;
   for (size_t e = 0; e < qkv.size(); ++e) up[e] += 0.01f * dqkv[e], down[e] -= 0.01f * dqkv[e];
-  for (const float dx : dqkv) square += double{dx} * dx;
+  const double square = std::inner_product(dqkv.begin(), dqkv.end(), dqkv.begin(), 0.0);
   const double change = (total(up, dy) - total(down, dy)) / 0.02;  // along the gradient: the square of its length
   std::printf("change along the gradient %.4f, square of its length %.4f\n", change, square);
   const Forward large = forward(numbers(T * row, 1, 60));  // scores beyond 89, where exp overflows

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -40,14 +41,24 @@ struct Queue {  // two slots, in the order of the batches
   }
 };
 
+// For --show: a column is 400 microseconds, the digit is the batch.
+void draw(std::string& row, double from, double to, size_t batch) {
+  row.resize(static_cast<size_t>(from / 400), ' ');
+  row.resize(static_cast<size_t>(to / 400), static_cast<char>('0' + batch));
+}
+
 // The end of the last step. depth 0: batch i is loaded when the loop asks for it.
-double end_of(const std::vector<double>& load, double compute, size_t depth, size_t workers) {
+double end_of(const std::vector<double>& load, double compute, size_t depth, size_t workers,
+              std::vector<std::string>* rows = nullptr) {
   std::vector<double> end, free(workers);
   for (size_t i = 0; i < load.size(); ++i) {
     auto worker = std::min_element(free.begin(), free.end());
     const double asked = i > depth ? end[i - 1 - depth] : 0;  // when next() was called for batch i - depth
     *worker = std::max(*worker, asked) + load[i];
     end.push_back(std::max(i > 0 ? end.back() : 0, *worker) + compute);
+    if (!rows) continue;
+    draw(rows->at(static_cast<size_t>(worker - free.begin())), *worker - load[i], *worker, i);
+    draw(rows->back(), end.back() - compute, end.back(), i);
   }
   return end.back();
 }
@@ -78,10 +89,21 @@ bool overlapped(int count, std::chrono::microseconds load, std::chrono::microsec
   return in_order;
 }
 
+void show(const std::vector<double>& load, double compute, size_t depth, size_t workers) {
+  std::vector<std::string> rows(workers + 1);
+  end_of(load, compute, depth, workers, &rows);
+  for (const std::string& row : rows) std::printf("%s  %s\n", &row == &rows.back() ? "step" : "load", row.c_str());
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   const std::vector<double> load(8, 2800);  // microseconds
+  if (argc > 1) {                           // --show
+    show(load, 1800, 0, 1);
+    show(load, 1800, 1, 1);
+    show(load, 1800, 4, 2);
+  }
   const double alone = end_of(load, 1800, 0, 1), thread = end_of(load, 1800, 1, 1), two = end_of(load, 1800, 4, 2);
   std::printf("8 batches, 2800 us to load and 1800 to compute: %g us, a thread ahead %g, two threads %g\n", alone,
               thread, two);

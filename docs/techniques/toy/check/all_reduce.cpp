@@ -56,5 +56,5 @@ TEST_CASE("toy: all-reduce") {
     CHECK(a == b);
     CHECK(c != a);
   }
-  CHECK(main_of_all_reduce() == 0);
+  CHECK(main_of_all_reduce(2, nullptr) == 0);
 }

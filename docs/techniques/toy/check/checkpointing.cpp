@@ -49,5 +49,5 @@ TEST_CASE("toy: activation checkpointing") {
     const std::vector<hs::Segment> segments = hs::segments_of({hs::CheckpointChoice::Kind::every, k}, n);
     CHECK(hs::predict(costs, segments).peak == peak);
   }
-  CHECK(main_of_checkpointing() == 0);
+  CHECK(main_of_checkpointing(2, nullptr) == 0);
 }

@@ -33,5 +33,5 @@ TEST_CASE("toy: loss scaling") {
     CHECK(static_cast<float>(toy.finite_steps) == state[1]);
     CHECK(static_cast<float>(toy.skipped) == state[2]);
   }
-  CHECK(main_of_loss_scaling() == 0);
+  CHECK(main_of_loss_scaling(2, nullptr) == 0);
 }

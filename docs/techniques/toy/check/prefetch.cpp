@@ -49,5 +49,5 @@ TEST_CASE("toy: prefetching") {
       CHECK(source.reads <= step + 1 + 2);
     }
   }
-  CHECK(main_of_prefetch() == 0);
+  CHECK(main_of_prefetch(2, nullptr) == 0);
 }
