@@ -46,6 +46,7 @@ struct MemoryEvent {
   MemoryPurpose purpose;  // the storage's
   bool made;              // false: freed
   size_t bytes;           // as requested
+  const void* data;       // its address: no other storage has it while this one lives
 };
 
 // What observers can watch; bits, so that | makes a set.

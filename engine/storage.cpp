@@ -76,7 +76,7 @@ class Allocator {
     void* data = take(pool, block);
     if (!data) data = allocate_new(block);
     if (!data) fail_out_of_memory(bytes);
-    count_made(bytes, purpose);
+    count_made(data, bytes, purpose);
     return data;
   }
 
@@ -84,7 +84,7 @@ class Allocator {
     const std::lock_guard lock(mutex_);
     stats_.live -= bytes;
     stats_.live_by_purpose[static_cast<size_t>(purpose)] -= bytes;
-    tell(false, purpose, bytes);
+    tell(false, purpose, bytes, data);
     // A separate pool keeps its blocks even without caching: its graph still writes to them.
     if (caching || &pool != shared_.get()) {
       pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
@@ -130,7 +130,7 @@ class Allocator {
   const std::shared_ptr<MemoryPool>& shared() const { return shared_; }
 
  private:
-  void count_made(size_t bytes, MemoryPurpose purpose) {
+  void count_made(const void* data, size_t bytes, MemoryPurpose purpose) {
     const auto p = static_cast<size_t>(purpose);
     stats_.live += bytes;
     stats_.live_by_purpose[p] += bytes;
@@ -140,12 +140,12 @@ class Allocator {
       stats_.at_peak = stats_.live_by_purpose;
     }
     ++stats_.allocations;
-    tell(true, purpose, bytes);
+    tell(true, purpose, bytes, data);
   }
 
-  void tell(bool made, MemoryPurpose purpose, size_t bytes) const {
+  void tell(bool made, MemoryPurpose purpose, size_t bytes, const void* data) const {
     Observers::tell(Event::storage, [&](Observer& observer) {
-      observer.storage(device_, {Op::current(), purpose, made, bytes}, stats_);
+      observer.storage(device_, {Op::current(), purpose, made, bytes, data}, stats_);
     });
   }
 

@@ -3,11 +3,13 @@
 // kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops, bytes, live_bytes; on an
 // emulated device that counts, "counts" (measure::to_json).
 #include <cmath>
+#include <iostream>
 #include <map>
 #include <set>
 
 #include "bench/cli/forced_kernels.h"
 #include "bench/commands/commands.h"
+#include "bench/measure/guess.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
@@ -179,6 +181,7 @@ std::vector<report::Table> add_phases(const TracedStep& step, const measure::Pea
 class ExplainCommand : public RecordingCommand {
   measure::StepFlags settings_;
   std::string dot_;
+  bool guess_ = false;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"profile kernels --model mnist_cnn_large --precision bf16",
@@ -187,6 +190,18 @@ class ExplainCommand : public RecordingCommand {
                    "docs/chapters/15_finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags);
     flags.text("--dot", own().writes(), dot_, "FILE", "Write the autograd graph for GraphViz");
+    flags.on_off("--guess", own().unrecorded(), guess_,
+                 "Ask first, call by call, what is kept and which tensor goes; answers from stdin");
+  }
+
+  // Of forward and backward.
+  static void ask_what_is_kept(measure::OneStep& step, const std::vector<Batch>& batches) {
+    const measure::MemoryLog log;
+    size_t count = 0;
+    step.run(batches, [&](const char* phase) {
+      if (phase == std::string_view("backward")) count = log.calls().size();
+    });
+    cli::write_stdout(measure::guess(log, count, std::cin) + "\n\n");
   }
 
   void run(const cli::Flags& flags) override {
@@ -208,6 +223,7 @@ class ExplainCommand : public RecordingCommand {
     for (int i = 0; i < 3; ++i) step.run(batches);
     forced.check_used(warming.since(), fmt::format("a step of {}", experiment.model));
     settings_.tuning.check_used();
+    if (guess_) ask_what_is_kept(step, batches);
     const TracedStep traced = trace_step(step, batches, device);
     dot.write(to_dot(step.forward(batches[0])));
     dot.keep();
