@@ -10,7 +10,9 @@
 
 namespace hs {
 
-Shape::Shape(std::initializer_list<int64_t> dims) {
+Shape::Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
+
+Shape::Shape(std::span<const int64_t> dims) {
   check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported; combine some of them",
         dims.size(), max_rank);
   for (const int64_t dim : dims) dims_[rank_++] = dim;

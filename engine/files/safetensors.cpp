@@ -280,11 +280,7 @@ Tensor SafetensorsFile::read(const SafetensorsEntry& entry) const {
   }
   Shape shape;
   try {
-    shape = dims.empty()       ? Shape{}
-            : dims.size() == 1 ? Shape{dims[0]}
-            : dims.size() == 2 ? Shape{dims[0], dims[1]}
-            : dims.size() == 3 ? Shape{dims[0], dims[1], dims[2]}
-                               : Shape{dims[0], dims[1], dims[2], dims[3]};
+    shape = Shape(dims);
   } catch (const Error&) {  // the format lets a tensor without elements have dimensions of any size
     fail(ExitCode::checkpoint, "{}: tensor {} is {}{}, whose strides exceed 63 bits; use smaller dimensions", name(),
          tensor, entry.dtype, text_of(dims));

@@ -281,10 +281,10 @@ TEST_CASE("export: NumPy arrays and an ONNX file") {
   CHECK(run_bench_line(flags + "--onnx -").out == read_text(onnx));
   const LoadedModel loaded = load_model(trained.file);
   for (const auto& [name, tensor] : parameters_of(*loaded.model)) {
-    const NpyArray array = read_npy(folder / ("arrays/" + name + ".npy"));
-    const auto values = array.as<float>();
+    const Tensor array = read_npy(folder / ("arrays/" + name + ".npy"));
+    const auto values = values_of<float>(array);
     CHECK(std::vector<float>(values.begin(), values.end()) == tensor.to_vector<float>());
-    CHECK(array.shape.size() == static_cast<size_t>(tensor.shape().rank()));
+    CHECK(array.shape() == tensor.shape());
   }
   check_mistakes({
       {"export --onnx a", 2, "--model: is missing"},

@@ -31,22 +31,22 @@ std::vector<bool> kept(int64_t size, double rate, const RandomStream& stream) {
   return result;
 }
 
-NpyArray golden(const char* name) {
+Tensor golden(const char* name) {
   return read_npy(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "tests/golden/dropout" / (std::string(name) + ".npy"));
 }
 
 }  // namespace
 
 TEST_CASE("dropout keeps the elements that the golden files say") {
-  const NpyArray cases = golden("cases"), masks = golden("kept");
+  const Tensor cases = golden("cases"), masks = golden("kept");
   REQUIRE(cases.shape == std::vector<int64_t>{6, 5});
   REQUIRE(masks.shape == std::vector<int64_t>{6, 1000});
   for (size_t c = 0; c < 6; ++c) {
-    const auto of_case = cases.as<double>().subspan(5 * c, 5);
+    const auto of_case = values_of<double>(cases).subspan(5 * c, 5);
     const RandomStream stream{static_cast<uint64_t>(of_case[0]), RandomPurpose::dropout,
                               static_cast<uint32_t>(of_case[1]), static_cast<uint32_t>(of_case[2]),
                               static_cast<uint32_t>(of_case[3])};
-    const auto expected = masks.as<uint8_t>().subspan(1000 * c, 1000);
+    const auto expected = values_of<uint8_t>(masks).subspan(1000 * c, 1000);
     for (const char* variant : variants) {
       const ForcedVariant forced(dropout_mask, variant);
       CAPTURE(variant);

@@ -24,7 +24,7 @@ using Floats = std::vector<float>;
 
 constexpr int64_t steps = 10;
 
-NpyArray golden(const char* folder, const std::string& name) {
+Tensor golden(const char* folder, const std::string& name) {
   return read_npy(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "tests/golden" / folder / (name + ".npy"));
 }
 
@@ -82,7 +82,7 @@ void set_parameters(StagedModel& model, std::span<const float> values) {
 
 // Trains by SGD, on the images or tokens and the labels of each step. gradients(step): the expected ones, of the first
 // step, 0, and the last.
-void follow(StagedModel& model, float learning_rate, const NpyArray& losses,
+void follow(StagedModel& model, float learning_rate, const Tensor& losses,
             const std::function<std::pair<Tensor, Tensor>(size_t step)>& batch,
             const std::function<std::span<const float>(size_t step)>& gradients) {
   REQUIRE(losses.shape == std::vector<int64_t>{steps});
@@ -94,7 +94,7 @@ void follow(StagedModel& model, float learning_rate, const NpyArray& losses,
     optimizer->zero_gradients();
     const Tensor loss = softmax_cross_entropy(model.forward(x), labels);
     backward(loss);
-    check_small(loss.item() - losses.as<double>()[step]);
+    check_small(loss.item() - values_of<double>(losses)[step]);
     if (step == 0 || step + 1 == steps) check_parameters(model, gradients(step), true);
     optimizer->step();
   }
@@ -103,14 +103,15 @@ void follow(StagedModel& model, float learning_rate, const NpyArray& losses,
 // The batch of a step, from the files of images and labels.
 std::function<std::pair<Tensor, Tensor>(size_t step)> image_batches(const char* folder, int64_t batch,
                                                                     PixelScale scale) {
-  const NpyArray images = golden(folder, "images"), labels = golden(folder, "labels");
+  const Tensor images = golden(folder, "images"), labels = golden(folder, "labels");
   REQUIRE(images.shape.at(0) == batch * steps);
   REQUIRE(labels.shape == std::vector<int64_t>{batch * steps});
   return [=](size_t step) {
     const Shape shape{batch, images.shape[1], images.shape[2], images.shape[3]};
     const auto pixels = static_cast<size_t>(shape.size()), n = static_cast<size_t>(batch);
-    return std::pair(normalize_image(Tensor::from(images.as<uint8_t>().subspan(step * pixels, pixels), shape), scale),
-                     Tensor::from(labels.as<int32_t>().subspan(step * n, n), {batch}));
+    return std::pair(
+        normalize_image(Tensor::from(values_of<uint8_t>(images).subspan(step * pixels, pixels), shape), scale),
+        Tensor::from(values_of<int32_t>(labels).subspan(step * n, n), {batch}));
   };
 }
 
@@ -122,8 +123,8 @@ TEST_CASE("ten steps of mnist_cnn follow PyTorch") {
   const auto of_all = [&](const std::string& what) {
     Floats all;
     for (const NamedParameter& parameter : model->parameters()) {
-      const NpyArray file = golden("mnist_cnn", what + "." + parameter.name);
-      all.insert(all.end(), file.as<float>().begin(), file.as<float>().end());
+      const Tensor file = golden("mnist_cnn", what + "." + parameter.name);
+      all.insert(all.end(), values_of<float>(file).begin(), values_of<float>(file).end());
     }
     return all;
   };
@@ -142,21 +143,21 @@ TEST_CASE("ten steps of resnet8 follow PyTorch, and so do its statistics, with o
     ambient().recording = ambient().training = true;
     ambient().fuse = fuse;
     const auto model = make_model("resnet8", 33, {.rows = 12, .columns = 12, .channels = 3});
-    const NpyArray gradients = golden("resnet8", "gradients"), statistics = golden("resnet8", "statistics"),
-                   logits = golden("resnet8", "logits");
+    const Tensor gradients = golden("resnet8", "gradients"), statistics = golden("resnet8", "statistics"),
+                 logits = golden("resnet8", "logits");
     const auto batches = image_batches("resnet8", 4, {0.45f, 0.25f});
     const auto size = static_cast<size_t>(model->parameter_count());
     follow(*model, 0.02f, golden("resnet8", "losses"), batches,
-           [&](size_t step) { return gradients.as<float>().subspan(step == 0 ? 0 : size, size); });
+           [&](size_t step) { return values_of<float>(gradients).subspan(step == 0 ? 0 : size, size); });
     Floats values;
     for (const NamedParameter& parameter : model->parameters()) {
       if (!parameter.is_statistic) continue;
       const Floats own = parameter.value->to_vector<float>();
       values.insert(values.end(), own.begin(), own.end());
     }
-    check_close(values, statistics.as<float>());
+    check_close(values, values_of<float>(statistics));
     const Inference evaluation;
-    check_close(model->forward(batches(0).first).to_vector<float>(), logits.as<double>());
+    check_close(model->forward(batches(0).first).to_vector<float>(), values_of<double>(logits));
   }
 }
 
@@ -165,18 +166,19 @@ TEST_CASE("ten steps of char_gpt follow PyTorch") {
   const AmbientScope scope;
   ambient().recording = true;
   const auto model = make_model("char_gpt", 1, {1, context + 1, 1, 11, 2, InputKind::tokens, 32, 4});
-  const NpyArray windows = golden("char_gpt", "windows"), first = golden("char_gpt", "gradients1"),
-                 last = golden("char_gpt", "gradients10");
+  const Tensor windows = golden("char_gpt", "windows"), first = golden("char_gpt", "gradients1"),
+               last = golden("char_gpt", "gradients10");
   REQUIRE(windows.shape == std::vector<int64_t>{steps * batch, context + 1});
-  set_parameters(*model, golden("char_gpt", "initial").as<float>());
+  set_parameters(*model, values_of<float>(golden("char_gpt", "initial")));
   const auto windows_of = [&](size_t step) {
     constexpr auto bytes = static_cast<size_t>(batch * (context + 1));
-    const Tensor images = Tensor::from(windows.as<uint8_t>().subspan(step * bytes, bytes), {batch, 1, context + 1, 1});
+    const Tensor images =
+        Tensor::from(values_of<uint8_t>(windows).subspan(step * bytes, bytes), {batch, 1, context + 1, 1});
     const auto [tokens, labels] = prepare(InputKind::tokens, {images, {}}, {});
     return std::pair(tokens, labels);
   };
   follow(*model, 0.1f, golden("char_gpt", "losses"), windows_of,
-         [&](size_t step) { return (step == 0 ? first : last).as<float>(); });
+         [&](size_t step) { return values_of<float>(step == 0 ? first : last); });
 }
 
 // The model of tests/golden/make_optimizers.py.
@@ -190,17 +192,17 @@ struct OneLayer : Module {
 TEST_CASE("ten steps of every optimizer that PyTorch has follow it, with groups of parameters and schedules") {
   constexpr int64_t batch = 8;
   const auto file = [](const char* name) { return golden("optimizers", name); };
-  const NpyArray cases = file("cases"), losses = file("losses"), weights = file("final_weight"),
-                 biases = file("final_bias"), inputs = file("inputs"), labels = file("labels");
+  const Tensor cases = file("cases"), losses = file("losses"), weights = file("final_weight"),
+               biases = file("final_bias"), inputs = file("inputs"), labels = file("labels");
   const std::vector<std::string> optimizers = {"sgd", "nesterov", "adam", "adamw", "muon"},
                                  schedules = {"constant", "linear", "cosine", "step", "one-cycle"};
   const auto count = static_cast<size_t>(cases.shape.at(0));
   REQUIRE(count == 11);
-  REQUIRE(losses.as<double>().size() == count * steps);
+  REQUIRE(values_of<double>(losses).size() == count * steps);
   const AmbientScope scope;
   ambient().recording = true;
   for (size_t i = 0; i < count; ++i) {
-    const auto c = cases.as<double>().subspan(i * 7, 7);
+    const auto c = values_of<double>(cases).subspan(i * 7, 7);
     OptimizerConfig config{.name = optimizers.at(static_cast<size_t>(c[0])),
                            .learning_rate = static_cast<float>(c[1]),
                            .momentum = static_cast<float>(c[2]),
@@ -213,22 +215,22 @@ TEST_CASE("ten steps of every optimizer that PyTorch has follow it, with groups 
     CAPTURE(schedule);
     OneLayer model;
     ParameterArena arena(model);
-    model.linear.weight().detach().copy_from(Tensor::from(file("weight").as<float>(), {20, 10}));
-    model.linear.bias().detach().copy_from(Tensor::from(file("bias").as<float>(), {10}));
+    model.linear.weight().detach().copy_from(Tensor::from(values_of<float>(file("weight")), {20, 10}));
+    model.linear.bias().detach().copy_from(Tensor::from(values_of<float>(file("bias")), {10}));
     const auto optimizer = make_optimizer(arena, config);
     for (int64_t step = 0; step < steps; ++step) {
       CAPTURE(step);
       const auto first = static_cast<size_t>(step * batch);
-      const Tensor x = Tensor::from(inputs.as<float>().subspan(first * 20, batch * 20), {batch, 20});
-      const Tensor y = Tensor::from(labels.as<int32_t>().subspan(first, batch), {batch});
+      const Tensor x = Tensor::from(values_of<float>(inputs).subspan(first * 20, batch * 20), {batch, 20});
+      const Tensor y = Tensor::from(values_of<int32_t>(labels).subspan(first, batch), {batch});
       optimizer->zero_gradients();
       const Tensor loss = softmax_cross_entropy(model.forward(x), y, {}, static_cast<float>(c[6]));
       backward(loss);
-      check_small(loss.item() - losses.as<double>()[i * steps + static_cast<size_t>(step)]);
+      check_small(loss.item() - values_of<double>(losses)[i * steps + static_cast<size_t>(step)]);
       optimizer->step();
     }
-    check_close(model.linear.weight().to_vector<float>(), weights.as<float>().subspan(i * 200, 200));
-    check_close(model.linear.bias().to_vector<float>(), biases.as<float>().subspan(i * 10, 10));
+    check_close(model.linear.weight().to_vector<float>(), values_of<float>(weights).subspan(i * 200, 200));
+    check_close(model.linear.bias().to_vector<float>(), values_of<float>(biases).subspan(i * 10, 10));
   }
 }
 

@@ -13,7 +13,6 @@
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
 #include "models/files/model_file.h"
-#include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/temporary_folder.h"
@@ -222,12 +221,9 @@ TEST_CASE("ONNX: what has no counterpart is refused by name") {
   refused("a reshape from (1, 28, 28, 1) to (7, 112)", [](const Tensor& x) { return relu(x.reshape({7, 112})); });
 }
 
-TEST_CASE(".npy files, read by the reader of the golden files") {
+TEST_CASE(".npy files that NumPy need not have written") {
   const TemporaryFolder folder;
   std::ofstream(folder / "a", std::ios::binary) << to_npy(Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}));
-  const NpyArray array = read_npy(folder / "a");
-  CHECK(array.shape == std::vector<int64_t>{2, 3});
-  CHECK(std::ranges::equal(array.as<float>(), std::vector<float>{1, 2, 3, 4, 5, 6}));
   CHECK(std::filesystem::file_size(folder / "a") == 64 * 2 + 24);
   CHECK_THROWS_WITH(to_npy(Tensor::zeros({1}, DType::bf16)),
                     "npy: NumPy has no type for bf16; cast the tensor to f32 first");
