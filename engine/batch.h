@@ -9,8 +9,9 @@ namespace hs {
 
 // N samples, as a BatchSource delivers them.
 struct Batch {
-  Tensor images;        // (N, H, W, C) u8 pixels, or a float type if normalised; of a text: (N, 1, T + 1, 1) u8 windows
-  Tensor labels;        // (N) i32
+  Tensor images;  // (N, H, W, C) u8 pixels, or a float type if normalised; of a text: (N, 1, T + 1, 1) u8 windows; f32
+                  // values as they are, vectors among them: (N, 1, F, 1)
+  Tensor labels;  // (N) i32 classes, or f32 targets of a regression
   Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
   Tensor epoch = {};    // i32 scalar, from 0; undefined as `samples`. A tensor, as a captured step freezes host values
 };
@@ -34,8 +35,8 @@ HS_HOST_DEVICE constexpr Permutation shuffled_order(int64_t samples, uint64_t se
 
 // A data set on the device, from which recorded steps take their batches themselves.
 struct ResidentSet {
-  Tensor images;         // (samples, H, W, C) u8, as in Batch
-  Tensor labels;         // (samples) i32
+  Tensor images;         // (samples, H, W, C) u8, or f32 values as they are, as in Batch
+  Tensor labels;         // (samples) i32, or f32
   int64_t batch = 0;     // samples per batch
   bool shuffle = false;  // otherwise position p is sample p
   uint64_t seed = 0;     // key of shuffled_order()

@@ -26,8 +26,8 @@ struct CastForward {
 };
 constinit inline Kernel<CastForward> cast_forward{"cast_forward"};
 
-// kernels/gather_samples/: out[i] = set[samples[i]], a batch from a set that is on the device. set (count, H, W, C) u8,
-// samples (N) i32, out (N, H, W, C) u8. REQUIRES: every sample is in 0 .. count-1
+// kernels/gather_samples/: out[i] = set[samples[i]], a batch from a set that is on the device. set (count, H, W, C)
+// u8 or f32, samples (N) i32, out (N, H, W, C) as the set. REQUIRES: every sample is in 0 .. count-1
 struct GatherSamples {
   const Tensor& set;
   const Tensor& samples;

@@ -1,6 +1,9 @@
 #include "data/io/memory_source.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
 
 #include "engine/check.h"
 #include "engine/files/crc32c.h"
@@ -11,6 +14,14 @@ namespace {
 SampleInfo with_count(SampleInfo info, int64_t count) {
   info.count = count;
   return info;
+}
+
+// The index of the first value that is not finite; -1 if there is none.
+int64_t first_not_finite(const Tensor& values) {
+  if (values.dtype() != DType::f32) return -1;
+  const std::span all(values.data<float>(), static_cast<size_t>(values.size()));
+  const auto found = std::ranges::find_if_not(all, [](float value) { return std::isfinite(value); });
+  return found == all.end() ? -1 : found - all.begin();
 }
 
 }  // namespace
@@ -35,6 +46,50 @@ MemorySource::MemorySource(SampleInfo info, std::vector<uint8_t> images, std::ve
 
 void MemorySource::read_sample(int64_t index, uint8_t* image) const {
   std::copy_n(images_.data() + index * stride_, info().image_bytes(), image);
+}
+
+MemorySource from_tensors(SampleInfo info, const Tensor& samples, const Tensor& labels, const std::string& samples_name,
+                          const std::string& labels_name) {
+  const Shape& all = samples.shape();
+  if ((samples.dtype() != DType::u8 && samples.dtype() != DType::f32) || all.rank() < 2 || all.size() == 0) {
+    fail(ExitCode::bad_input,
+         "{}: are {}, expected u8 or f32 of shape (N, F), (N, H, W) or (N, H, W, C); in NumPy: x.astype(\"float32\")",
+         samples_name, samples);
+  }
+  const bool has_classes = labels.dtype() == DType::i32;
+  if (labels.shape() != Shape{all[0]} || (!has_classes && labels.dtype() != DType::f32)) {
+    fail(ExitCode::bad_input, "{}: are {}, expected one for each of {} samples, integers of shape ({})", labels_name,
+         labels, all[0], all[0]);
+  }
+  static_cast<ImageShape&>(info) = all.rank() == 2   ? ImageShape{1, all[1], 1}
+                                   : all.rank() == 3 ? ImageShape{all[1], all[2], 1}
+                                                     : ImageShape{all[1], all[2], all[3]};
+  info.type = samples.dtype();
+  info.label_type = labels.dtype();
+  if ((all.rank() > 2 && !info.is_allowed()) || info.image_bytes() > max_image_bytes) {
+    fail(ExitCode::bad_input, "{}: samples of {}, expected at most {} x {} x {} and {} bytes", samples_name,
+         info.text(), max_image_side, max_image_side, max_image_channels, max_image_bytes);
+  }
+  for (const auto& [tensor, name] : {std::pair(&samples, samples_name), {&labels, labels_name}}) {
+    if (const int64_t bad = first_not_finite(*tensor); bad >= 0) {
+      fail(ExitCode::bad_input, "{}: a value of sample {} is {}, expected finite ones; leave out such samples", name,
+           bad / (tensor->size() / all[0]), tensor->data<float>()[bad]);
+    }
+  }
+  if (info.type != DType::u8) info.scale = {};
+  const auto* const bits = static_cast<const int32_t*>(labels.raw_data());
+  std::vector<int32_t> numbers(bits, bits + all[0]);
+  if (has_classes) {
+    const int most = info.classes > 0 ? info.classes : max_classes;
+    const auto bad = std::ranges::find_if(numbers, [most](int32_t label) { return label < 0 || label >= most; });
+    if (bad != numbers.end()) {
+      fail(ExitCode::bad_input, "{}: label {} of sample {}, expected classes from 0 to {}", labels_name, *bad,
+           bad - numbers.begin(), most - 1);
+    }
+  }
+  if (!has_classes || info.classes == 0) info.classes = has_classes ? *std::ranges::max_element(numbers) + 1 : 0;
+  const auto* const bytes = static_cast<const uint8_t*>(samples.raw_data());
+  return {std::move(info), {bytes, bytes + samples.bytes()}, std::move(numbers)};
 }
 
 MemorySource load_samples(const SampleSource& source, int64_t count) {

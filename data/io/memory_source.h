@@ -11,7 +11,7 @@
 
 namespace hs {
 
-// Labelled images in memory, raw bytes; those of a text overlap.
+// Labelled samples in memory, raw bytes; those of a text overlap.
 class MemorySource : public SampleSource {
  public:
   // The count in `info` is ignored: there are as many samples as labels. REQUIRES: as many images as labels. Each
@@ -30,6 +30,13 @@ class MemorySource : public SampleSource {
   const std::vector<int32_t> labels_;
   const int64_t stride_;
 };
+
+// A copy of samples (N, F), (N, H, W) or (N, H, W, C) in u8 or f32, and of their labels (N): classes in i32, or
+// the targets of a regression in f32. Shape, types and count in `info` are ignored; classes: 0 is one more than the
+// largest label. Throws Error (bad_input) that begins with the name of what is wrong: a shape, a type, a label, a value
+// that is not finite.
+MemorySource from_tensors(SampleInfo info, const Tensor& samples, const Tensor& labels,
+                          const std::string& samples_name = "samples", const std::string& labels_name = "labels");
 
 // Copies the first `count` samples of a source, or all if there are fewer. Throws what reading throws.
 MemorySource load_samples(const SampleSource& source, int64_t count = INT64_MAX);

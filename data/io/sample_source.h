@@ -1,7 +1,7 @@
-// SampleSource: labelled images, or windows of a text (data/formats/text.h), by index, wherever they are: in memory, in
-// one mapped file, or in thousands of small ones. Every format is one implementation; the loader, the converter and the
-// training program know none of them. Read next: data/open_dataset.h (which format a path contains),
-// data/formats/record_file.h (the format made for this).
+// SampleSource: labelled images, windows of a text (data/formats/text.h), or vectors of numbers, by index, wherever
+// they are: in memory, in one mapped file, or in thousands of small ones. Every format is one implementation; the
+// loader, the converter and the training program know none of them. Read next: data/open_dataset.h (which format a path
+// contains), data/formats/record_file.h (the format made for this).
 #pragma once
 
 #include <cstdint>
@@ -62,9 +62,13 @@ struct SampleInfo : ImageShape {
   std::vector<std::string> class_names = {};  // a printable one for each label; empty: the numbers are the names
   int64_t overlap = 0;                        // of a text: how many samples after one share symbols with it
   std::string remark = {};                    // what the user should know about the files; empty: nothing
+  DType type = DType::u8;         // of a value; f32: the network reads it as it is, without a scale or augmentation
+  DType label_type = DType::i32;  // f32: labels are the targets of a regression, whose bits label() returns
 
   bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text
-  const ImageShape& shape() const { return *this; }     // each sample's
+  const ImageShape& shape() const { return *this; }     // each sample's; a vector is 1 x F x 1
+  int64_t image_bytes() const { return ImageShape::image_bytes() * static_cast<int64_t>(size_of(type)); }
+  std::string text() const { return ImageShape::text() + (type == DType::u8 ? "" : " f32"); }
 };
 
 // Thread safe: any number of threads read at a time. Random access costs the same for every index.
@@ -82,7 +86,7 @@ class SampleSource : NonCopyable {
   // Whether reading is a copy from memory, so that a cache would gain nothing.
   virtual bool is_in_memory() const { return false; }
 
-  // The pixels of sample `index`, (rows, columns, channels).
+  // The values of sample `index`, (rows, columns, channels), as bytes.
   // Throws Error with the name of the file and the sample's index: bad_input (the file is damaged, or changed since it
   // was opened), io (it cannot be read). REQUIRES: 0 <= index < info().count, room for image_bytes() at `image`
   void read(int64_t index, uint8_t* image) const {
@@ -96,7 +100,7 @@ class SampleSource : NonCopyable {
   // read() for a source that is a view of this one and has its own read().
   void read_through(int64_t index, uint8_t* image) const { read_sample(index, image); }
 
-  // In 0 .. classes-1. REQUIRES: 0 <= index < info().count
+  // In 0 .. classes-1, or a target's bits. REQUIRES: 0 <= index < info().count
   int32_t label(int64_t index) const {
     check_index(index);
     return sample_label(index);

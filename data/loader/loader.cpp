@@ -13,7 +13,7 @@
 namespace hs {
 namespace {
 
-// A view of another source that reads each sample once and keeps it, decoded, as u8. Filled on demand: the first epoch
+// A view of another source that reads each sample once and keeps it, decoded. Filled on demand: the first epoch
 // costs what it did without the cache, and each later one costs a copy. Thread safe.
 class SampleCache : public SampleSource {
  public:
@@ -277,7 +277,7 @@ void Loader::read(const Slot& slot, uint8_t* to) {
     samples[i] = static_cast<int32_t>(sample);
     if (on_device_.images.defined()) continue;
     uint8_t* image = to + images_at() + i * image_bytes();
-    if (options_.normalize_on_host) {
+    if (normalizes()) {
       // The bytes are read to the end of the image's place, and no float overwrites one that is yet to be converted.
       const int64_t pixels = source.info().image_bytes();
       uint8_t* pixel = image + image_bytes() - pixels;
@@ -295,7 +295,7 @@ Batch Loader::batch_in(Slot& slot) {
   const Tensor& bytes = slot.buffers.hand_over();
   Batch batch;
   batch.images = bytes.carve(images_at(), {slot.count, info.rows, info.columns, info.channels}, image_type());
-  batch.labels = bytes.carve(0, {slot.count}, DType::i32);
+  batch.labels = bytes.carve(0, {slot.count}, info.label_type);
   batch.samples = bytes.carve(samples_at(), {slot.count}, DType::i32);
   batch.epoch = bytes.carve(epoch_at(), {}, DType::i32);
   if (on_device_.images.defined()) gather_samples({on_device_.images, batch.samples, batch.images});
@@ -305,15 +305,15 @@ Batch Loader::batch_in(Slot& slot) {
 void Loader::load_to_device() {
   const SampleInfo& info = source_.info();
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
-  Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, DType::u8);
-  auto* image = all.mutable_data<uint8_t>();
-  std::vector<int32_t> labels;
+  Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, info.type);
+  Tensor labels = Tensor::empty({info.count}, info.label_type);
+  auto* const image = static_cast<uint8_t*>(all.mutable_raw_data());
+  auto* const label = static_cast<int32_t*>(labels.mutable_raw_data());
   for (int64_t i = 0; i < info.count; ++i) {
     read_sample(source_, i, image + i * info.image_bytes());
-    labels.push_back(source_.label(i));
+    label[i] = source_.label(i);
   }
-  on_device_ = {all.to(options_.device), Tensor::from(labels, {info.count}).to(options_.device), options_.batch,
-                options_.shuffle, options_.seed};
+  on_device_ = {all.to(options_.device), labels.to(options_.device), options_.batch, options_.shuffle, options_.seed};
 }
 
 // A loader without threads continues in a forked process.

@@ -35,7 +35,7 @@ namespace hs {
 // Where samples are kept once they have been read.
 enum class CacheMode {
   none,    // each sample is read from the source every time
-  ram,     // once, and kept as u8 (see SampleCache); a source in memory is used directly
+  ram,     // once, and kept decoded (see SampleCache); a source in memory is used directly
   device,  // all are read and copied to the device before the first batch; batches are gathered there
 };
 
@@ -55,7 +55,7 @@ struct LoaderOptions {
   int64_t workers = 1;
   CacheMode cache = CacheMode::none;  // see CacheMode
   bool pin = true;                    // pinned host buffers, which the device reads directly; no effect on the CPU
-  bool normalize_on_host = false;     // uploads f32, four times the bytes; not with CacheMode::device
+  bool normalize_on_host = false;     // uploads pixels as f32, four times the bytes; not with CacheMode::device
   // With several ranks, next() gives the batches of one of them: of every `group` batches in a row (0: of an epoch; the
   // last group of an epoch may be smaller) those of leaves_of() (engine/ranks/leaf_tree.h).
   int ranks = 1, rank = 0;
@@ -130,13 +130,14 @@ class Loader : public BatchSource {  // see the head of this file
   void stop();
   bool is_forked() const { return ::getpid() != process_; }
 
-  // Offsets of the parts of a slot's buffers, in bytes: labels (batch) i32, samples (batch) i32, epoch i32, images.
+  // Offsets of the parts of a slot's buffers, in bytes: labels (batch), samples (batch) i32, epoch i32, images.
   int64_t largest() const { return std::min(options_.batch, samples()); }
   int64_t samples_at() const { return 4 * largest(); }
   int64_t epoch_at() const { return 8 * largest(); }
   int64_t images_at() const { return (epoch_at() + 4 + 255) / 256 * 256; }
-  int64_t image_bytes() const { return source_.info().image_bytes() * static_cast<int64_t>(size_of(image_type())); }
-  DType image_type() const { return options_.normalize_on_host ? DType::f32 : DType::u8; }
+  bool normalizes() const { return options_.normalize_on_host && source_.info().type == DType::u8; }
+  DType image_type() const { return normalizes() ? DType::f32 : source_.info().type; }
+  int64_t image_bytes() const { return source_.info().image_bytes() * (normalizes() ? sizeof(float) : 1); }
 
   LoaderOptions options_;
   const SampleSource& source_;

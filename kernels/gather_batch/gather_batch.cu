@@ -43,34 +43,40 @@ __global__ void __launch_bounds__(cuda::block_threads)
   }
 }
 
+// `size`: Outs of an image.
 template <int N, class Out>
 void gather(const GatherBatch& call, int64_t size) {
   const auto threads = static_cast<unsigned>(std::clamp<int64_t>((size / N + 31) / 32 * 32, 32, cuda::block_threads));
   cuda::launch(gather_batch_kernel<N, Out>, static_cast<unsigned>(call.labels.size()), threads, 0,
                cuda::compute_stream(), call.set_labels.size(), size, call.scale, call.shuffle, call.seed, call.offset,
-               call.place.data<int32_t>(), call.set_images.data<uint8_t>(), call.set_labels.data<int32_t>(),
-               call.images.mutable_data<Out>(), call.labels.mutable_data<int32_t>(),
+               call.place.data<int32_t>(), static_cast<const uint8_t*>(call.set_images.raw_data()),
+               static_cast<const int32_t*>(call.set_labels.raw_data()),
+               static_cast<Out*>(call.images.mutable_raw_data()), static_cast<int32_t*>(call.labels.mutable_raw_data()),
                call.samples.mutable_data<int32_t>(), call.epoch.mutable_data<int32_t>());
 }
 
 template <class Out>
 void gather_as(const GatherBatch& call) {
   constexpr int N = 16 / sizeof(Out);
-  const int64_t size = call.set_images.size() / call.set_images.shape()[0];
-  const bool in_packs = size % N == 0 && cuda::is_aligned<uint8_t, N>(call.set_images.data<uint8_t>()) &&
-                        cuda::is_aligned<Out, N>(call.images.mutable_data<Out>());
+  const int64_t size = static_cast<int64_t>(call.images.bytes() / sizeof(Out)) / call.images.shape()[0];
+  const bool in_packs = size % N == 0 &&
+                        cuda::is_aligned<uint8_t, N>(static_cast<const uint8_t*>(call.set_images.raw_data())) &&
+                        cuda::is_aligned<Out, N>(static_cast<const Out*>(call.images.raw_data()));
   in_packs ? gather<N, Out>(call, size) : gather<1, Out>(call, size);
 }
 
 void gather_batch_cuda(const GatherBatch& call) {
-  if (call.images.dtype() == DType::u8) {
-    gather_as<uint8_t>(call);
+  if (call.images.dtype() == call.set_images.dtype()) {
+    gather_as<uint8_t>(call);  // bytes, whatever they are
   } else {
     cuda::for_float_type(call.images.dtype(), [&]<class T>() { gather_as<T>(call); });
   }
 }
 
-bool supports(const GatherBatch& call) { return call.images.dtype() == DType::u8 || cuda::is_float(call.images); }
+bool supports(const GatherBatch& call) {
+  return call.images.dtype() == call.set_images.dtype() ||
+         (call.set_images.dtype() == DType::u8 && cuda::is_float(call.images));
+}
 
 REGISTER_KERNEL(gather_batch, cuda, "simple", {.run = gather_batch_cuda, .supported = supports});
 

@@ -15,13 +15,14 @@ enum GroupPlace : int {
 };
 
 // The batch that begins `offset` positions behind `place`, as a loader would give it; `set` is a ResidentSet's parts.
-// images (N, H, W, C) u8, or normalised: f32, f16 or bf16, the bits of normalize_image(). labels (N) i32, samples (N)
-// i32, epoch i32 scalar. REQUIRES: the epoch has its N positions
+// images (N, H, W, C) of the set's type, as they are; or, of a u8 set, normalised: f32, f16 or bf16, the bits of
+// normalize_image(). labels (N) of the set's type, samples (N) i32, epoch i32 scalar.
+// REQUIRES: the epoch has its N positions
 struct GatherBatch {
   const Tensor& set_images;  // ResidentSet::images
   const Tensor& set_labels;  // ResidentSet::labels
   const Tensor& place;
-  const PixelScale& scale;  // of images that are not u8
+  const PixelScale& scale;  // of images that are normalised
   bool shuffle;             // ResidentSet::shuffle
   uint64_t seed;            // ResidentSet::seed
   int64_t offset;

@@ -9,10 +9,10 @@ namespace hs {
 namespace {
 
 void gather_samples_cpu(const GatherSamples& call) {
-  const int64_t bytes = call.set.size() / call.set.shape()[0];
-  const uint8_t* from = call.set.data<uint8_t>();
+  const int64_t bytes = static_cast<int64_t>(call.set.bytes()) / call.set.shape()[0];
+  const auto* from = static_cast<const uint8_t*>(call.set.raw_data());
   const int32_t* index = call.samples.data<int32_t>();
-  uint8_t* to = call.out.mutable_data<uint8_t>();
+  auto* to = static_cast<uint8_t*>(call.out.mutable_raw_data());
   parallel_rows(call.samples.size(), bytes,
                 [=](int64_t i) { std::copy_n(from + index[i] * bytes, bytes, to + i * bytes); });
 }

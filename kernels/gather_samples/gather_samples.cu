@@ -31,10 +31,10 @@ void gather(int64_t images, int64_t size, const T* set, const int32_t* samples, 
 }
 
 void gather_samples_cuda(const GatherSamples& call) {
-  const uint8_t* from = call.set.data<uint8_t>();
+  const auto* from = static_cast<const uint8_t*>(call.set.raw_data());
   const int32_t* index = call.samples.data<int32_t>();
-  uint8_t* to = call.out.mutable_data<uint8_t>();
-  const int64_t images = call.samples.size(), bytes = call.set.size() / call.set.shape()[0];
+  auto* to = static_cast<uint8_t*>(call.out.mutable_raw_data());
+  const int64_t images = call.samples.size(), bytes = static_cast<int64_t>(call.set.bytes()) / call.set.shape()[0];
   using Pack = cuda::Pack<uint8_t, 16>;
   if (bytes % 16 == 0 && cuda::is_aligned<uint8_t, 16>(from) && cuda::is_aligned<uint8_t, 16>(to)) {
     gather(images, bytes / 16, reinterpret_cast<const Pack*>(from), index, reinterpret_cast<Pack*>(to));

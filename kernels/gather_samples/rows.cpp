@@ -29,6 +29,20 @@ OpCase row_of(int64_t bytes) {
 const Examples rows([](Table& table) {
   // Bytes per image: 1, 15, and 16, which a GPU moves at once.
   for (const int64_t bytes : {1, 15, 16}) table.push_back(row_of(bytes));
+  // Numbers move as their bytes do.
+  const std::vector<float> set = {0.5f, -1, 2, 1e30f, 3, -4};
+  table.push_back({.name = "gather_samples, numbers",
+                   .run = {[set](const Inputs&) {
+                     const Tensor samples = on_test_device(Tensor::from(std::vector<int32_t>{2, 0}, {2}));
+                     Tensor out = on_test_device(Tensor::zeros({2, 1, 2, 1}, DType::f32));
+                     gather_samples({on_test_device(Tensor::from(set, {3, 1, 2, 1})), samples, out});
+                     return out;
+                   }},
+                   .forward = tolerance::exact,
+                   .reference = {[set](const std::vector<Numbers>&) {
+                     return Numbers{set[4], set[5], set[0], set[1]};
+                   }},
+                   .same_on_devices = true});
 });
 
 const Examples drawn([](Draw& draw) { return row_of(draw.positive(800)); });

@@ -110,8 +110,9 @@ Batch CapturedStep::gather(const ResidentSet& set, int64_t offset) {
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
   const Shape& all = set.images.shape();
   const auto integers = [this](const Shape& shape) { return Tensor::empty(shape, DType::i32, config_.device); };
-  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, image_type(), config_.device), integers({set.batch}),
-              integers({set.batch}), integers({})};
+  const DType type = set.images.dtype() == DType::u8 ? image_type() : set.images.dtype();
+  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, type, config_.device),
+              Tensor::empty({set.batch}, set.labels.dtype(), config_.device), integers({set.batch}), integers({})};
   gather_batch({set.images, set.labels, place_, step_.pixel_scale(), set.shuffle, set.seed, offset, batch.images,
                 batch.labels, batch.samples, batch.epoch});
   return batch;

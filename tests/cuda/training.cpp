@@ -223,6 +223,17 @@ TEST_CASE("no kernel is launched for the first time in a capture") {
 }
 #endif
 
+TEST_CASE("numbers on the device train as the pixels that they were, also where a graph gathers them") {
+  const MemorySource numbers = as_numbers(digits);
+  Run run = resident("mlp", Precision::f32);
+  const Outcome pixels = run.train();
+  Run of_numbers("mlp", numbers);
+  of_numbers.loading = run.loading, of_numbers.config = run.config;
+  CHECK((of_numbers.train() == pixels));
+  CHECK((of_numbers.train_captured() == pixels));
+  CHECK((of_numbers.train_captured(2) == pixels));
+}
+
 TEST_CASE("mixed precision on the device learns as f32 does, with the same bits captured or not") {
   Run run;
   const Outcome f32 = run.train();

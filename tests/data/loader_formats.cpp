@@ -69,4 +69,21 @@ TEST_CASE("the batches of every format are those of the same samples in memory")
   }
 }
 
+TEST_CASE("numbers and targets arrive as they are, NaN payloads included, whatever the loader does") {
+  SampleInfo info = info_for(23, {1, 5, 1}, 1 << 30);
+  info.type = info.label_type = DType::f32;
+  const TestSource source(info);
+  for_all_options([&](LoaderOptions options) {
+    for (const bool on_host : {false, true}) {
+      if (on_host && options.cache == CacheMode::device) continue;
+      options.normalize_on_host = on_host;
+      Loader loader(source, options);
+      CHECK(wrong_batches(loader, info, options, 12) == 0);
+      const Batch batch = loader.next();
+      CHECK(batch.images.to_string() == "f32(4, 1, 5, 1)");
+      CHECK(batch.labels.to_string() == "f32(4)");
+    }
+  });
+}
+
 }  // namespace

@@ -22,7 +22,7 @@ inline int64_t expected_sample(int64_t position, int64_t epoch, int64_t count, c
   return static_cast<int64_t>(order(static_cast<uint64_t>(position)));
 }
 
-// The contents of a batch, on the host.
+// The contents of a batch, on the host: bytes, and the labels' bits.
 struct HostBatch {
   std::vector<uint8_t> images;
   std::vector<int32_t> labels, samples;
@@ -31,7 +31,12 @@ struct HostBatch {
 };
 
 inline HostBatch on_host(const Batch& batch) {
-  return {batch.images.to_vector<uint8_t>(), batch.labels.to_vector<int32_t>(), batch.samples.to_vector<int32_t>(),
+  const Tensor images = batch.images.to(Device::cpu), labels = batch.labels.to(Device::cpu);
+  const auto* const bytes = static_cast<const uint8_t*>(images.raw_data());
+  const auto* const numbers = static_cast<const int32_t*>(labels.raw_data());
+  return {{bytes, bytes + images.bytes()},
+          {numbers, numbers + labels.size()},
+          batch.samples.to_vector<int32_t>(),
           static_cast<int64_t>(batch.epoch.item())};
 }
 

@@ -30,4 +30,13 @@ inline MemorySource squares(int64_t count, uint32_t which = 1) {
   });
 }
 
+// The same samples as the numbers that a network reads.
+inline MemorySource as_numbers(const MemorySource& set) {
+  const SampleInfo& info = set.info();
+  std::vector<float> values;
+  for (const uint8_t pixel : set.images()) values.push_back(normalized(pixel, info.scale));
+  return from_tensors(info, Tensor::from(values, {info.count, info.rows, info.columns, info.channels}),
+                      Tensor::from(set.labels(), {info.count}));
+}
+
 }  // namespace hs::test
