@@ -43,6 +43,9 @@ class Module : NonCopyable {
 
   virtual Tensor forward(const Tensor& x) = 0;                        // differentiable; each module defines the shapes
   virtual InputKind input_kind() const { return InputKind::images; }  // only networks are asked
+  // What training minimises: the mean over the batch as a scalar, differentiable. output: what forward() made of input;
+  // labels: Batch::labels. Undefined, the default: the loss of a classifier, whose accuracy is measured as well.
+  virtual Tensor loss(const Tensor& /*output*/, const Tensor& /*input*/, const Tensor& /*labels*/) const { return {}; }
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();

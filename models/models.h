@@ -55,6 +55,7 @@ struct ModelDescription {
     std::string contents = {};  // what tells the set from one that has changed; empty: not known
   };
   std::optional<Origin> origin = {};  // empty: not known
+  DType type = DType::u8;             // of the samples: u8 pixels, which `scale` is for, or f32 values
 
   // What to call a class.
   std::string class_name(size_t label) const {

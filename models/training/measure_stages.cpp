@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "engine/autograd.h"
-#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/training/checkpoint_plan.h"
+#include "models/training/train_step.h"
 
 namespace hs {
 namespace {
@@ -15,7 +15,9 @@ class Measurement {
  public:
   Measurement(const StagedModel& model, const Tensor& images, const Tensor& labels)
       : stages_(model.stages()), device_(images.device()), group_(1), inputs_(stages_.size() + 1) {
-    stages_.push_back({"loss", [labels](const Tensor& logits) { return softmax_cross_entropy(logits, labels); }});
+    stages_.push_back({"loss", [&model, of = NetworkInput{images, labels}](const Tensor& output) {
+                         return loss_of(model, output, of);
+                       }});
     group_ = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(stages_.size()))));
     inputs_[0] = images;
     costs_.stages.resize(stages_.size());

@@ -21,7 +21,7 @@ namespace hs {
 
 // The result of evaluate().
 struct Evaluation {
-  double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text
+  double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text; NaN if Module::loss() is own
   double loss = 0;      // mean over the predictions
 };
 

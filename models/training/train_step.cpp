@@ -46,8 +46,16 @@ Batch on_device(const Batch& batch, Device device) {
 NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions* augment,
                      uint64_t seed) {
   if (kind == InputKind::tokens) return tokens_of(batch, augment);
+  check(!augment || batch.images.dtype() == DType::u8,
+        "augment: changes pixels of 8 bits, but the samples are {}; leave it out", name(batch.images.dtype()));
   Tensor images = augment ? augment_image(batch.images, batch.samples, batch.epoch, *augment, seed) : batch.images;
   return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
+}
+
+Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& of, const Tensor& dloss,
+               float smoothing) {
+  const Tensor own = model.loss(output, of.input, of.labels);
+  return own.defined() ? own : softmax_cross_entropy(output, of.labels, dloss, smoothing);
 }
 
 TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
@@ -99,8 +107,8 @@ NetworkInput TrainStep::input_of(const Batch& batch) const {
 }
 
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
-  const auto [input, labels] = input_of(batch);
-  return softmax_cross_entropy(model_.forward(input), labels, dloss, config_.label_smoothing);
+  const NetworkInput of = input_of(batch);
+  return loss_of(model_, model_.forward(of.input), of, dloss, config_.label_smoothing);
 }
 
 void TrainStep::update(const std::vector<int64_t>& sizes, StepSeconds& seconds) {

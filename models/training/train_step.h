@@ -32,15 +32,19 @@ Batch on_device(const Batch& batch, Device device);
 // What a model reads, and what its logits are compared with, row by row.
 struct NetworkInput {
   Tensor input;   // (N, H, W, C) or (N, T)
-  Tensor labels;  // (N) or (N * T) i32
+  Tensor labels;  // (N) or (N * T) i32; (N) f32 targets of a regression
 };
 
 // Of images: the batch's, augmented if requested, and normalised here unless the loader did it. They are f32, or in an
-// Autocast scope of its type: the first product or convolution would cast them. Of tokens: the first T symbols (N, T)
-// of each window of T + 1, and as labels (N * T) the symbols that follow them.
+// Autocast scope of its type: the first product or convolution would cast them. f32 samples are taken as they are. Of
+// tokens: the first T symbols (N, T) of each window of T + 1, and as labels (N * T) the symbols that follow them.
 NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale,
                      const AugmentOptions* augment = nullptr,
                      uint64_t seed = 0);  // augment: null if it changes nothing
+
+// The model's own loss of its output, or else softmax_cross_entropy() with the other arguments.
+Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& of, const Tensor& dloss = {},
+               float smoothing = 0);
 
 // This process's part of a step; alone, it is all of it.
 struct StepShare {

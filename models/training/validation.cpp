@@ -43,12 +43,13 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
       break;
     }
     const Batch batch = on_device(source.next(), device);
-    const auto [input, labels] = prepare(model.input_kind(), batch, source.pixel_scale());
-    const Tensor logits = model.forward(input);  // (predictions, classes)
+    const NetworkInput of = prepare(model.input_kind(), batch, source.pixel_scale());
+    const Tensor output = model.forward(of.input);  // of a classifier (predictions, classes)
+    const Tensor own = model.loss(output, of.input, of.labels);
     float* const result = &results[static_cast<size_t>(3 * i)];
-    result[0] = static_cast<float>(softmax_cross_entropy(logits, labels).item());
-    result[1] = static_cast<float>(labels.size());
-    result[2] = static_cast<float>(count_correct(logits, labels));
+    result[0] = static_cast<float>((own.defined() ? own : softmax_cross_entropy(output, of.labels)).item());
+    result[1] = static_cast<float>(of.labels.size());
+    result[2] = own.defined() ? NAN : static_cast<float>(count_correct(output, of.labels));
   }
   if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
   if (results.back() != 0) throw Interrupted();
@@ -73,6 +74,8 @@ void Evaluator::validate(const Position& at) {
   const WithAverage averaged(arena, optimizer);
   double seconds = 0;
   const Evaluation validation = evaluated(*config.validation, "validation", at, seconds);
+  check(config.patience == 0 || !std::isnan(validation.accuracy),
+        "train: patience compares accuracies, and a module with a loss of its own has none; give a target of the loss");
   const Validation* const before = best_validation();
   if (config.patience > 0 && (!before || validation.accuracy > before->result.accuracy)) {
     if (!best.defined()) best = Tensor::empty(arena.values.shape(), DType::f32, config.device);

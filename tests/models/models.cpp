@@ -8,8 +8,11 @@
 #include "engine/ambient.h"
 #include "engine/parallel.h"
 #include "kernels/dropout/dropout.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/reduce.h"
 #include "models/models.h"
 #include "models/training/train.h"
+#include "models/training/train_step.h"
 #include "tests/support/made_images.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/sanitized.h"
@@ -249,6 +252,74 @@ TEST_CASE("the hooks see every step, and training stops after the one that asks 
     CHECK(seen[i].epoch == static_cast<int64_t>(i / 3 + 1));
     CHECK(seen[i].step == static_cast<int64_t>(i % 3 + 1));
     CHECK(seen[i].steps_per_epoch == 3);
+  }
+}
+
+TEST_CASE("training on numbers gives the bits of training on the pixels that they were") {
+  const MemorySource pixels = test::squares(24), numbers = test::as_numbers(pixels);
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    std::vector<std::pair<Floats, double>> results;
+    for (const MemorySource* set : {&pixels, &numbers}) {
+      const auto model = make_model("mlp", 1);
+      ParameterArena arena(*model);
+      Loader training(*set, {.batch = 5}), judged(*set, {.batch = 7, .shuffle = false});
+      const TrainResult result = train(*model, arena, training, judged, {.epochs = 2, .precision = precision});
+      results.emplace_back(arena.values.to_vector<float>(), result.epochs.back().test.loss);
+    }
+    CHECK((results[0] == results[1]));
+  }
+  const AugmentOptions flip{.flip = true};
+  CHECK(test::error_of([&] { prepare(InputKind::images, Loader(numbers, {}).next(), {}, &flip); }) ==
+        "augment: changes pixels of 8 bits, but the samples are f32; leave it out");
+}
+
+// Fits y = 3 a - 2 b + 1.
+struct Line : Module {
+  LayerKeys keys{1};
+  Linear linear{2, 1, keys};
+  Line() { add_child("linear", linear); }
+  Tensor forward(const Tensor& x) override { return linear.forward(flatten(x)); }
+  Tensor loss(const Tensor& y, const Tensor& x, const Tensor& targets) const override {
+    CHECK(x.shape() == Shape{y.shape()[0], 1, 2, 1});
+    const Tensor wrong = add(y, scale(targets.reshape(y.shape()), -1));
+    return mean(mul(wrong, wrong));
+  }
+};
+
+TEST_CASE("a module with a loss of its own learns a regression, whose accuracy is NaN") {
+  Floats points, values;
+  for (int i = 0; i < 30; ++i) {
+    const float a = static_cast<float>(i % 6) - 2.5f, b = static_cast<float>(i / 6) - 2;
+    points.insert(points.end(), {a, b});
+    values.push_back(3 * a - 2 * b + 1);
+  }
+  const MemorySource set = from_tensors({{}, "line", ""}, Tensor::from(points, {30, 2}), Tensor::from(values, {30}));
+  CHECK(set.info().label_type == DType::f32);
+  CHECK(set.info().classes == 0);
+  Floats learned;
+  for (const int64_t accumulate : {1, 2}) {
+    Line line;
+    ParameterArena arena(line);
+    Loader training(set, {.batch = 10 / accumulate}), judged(set, {.batch = 7, .shuffle = false});
+    TrainConfig config = {.epochs = 100, .optimizer = {.name = "adam", .learning_rate = 0.1f}};
+    config.accumulate = accumulate;
+    config.target = Target{.is_loss = true, .value = 1e-5};
+    const TrainResult result = train(line, arena, training, judged, config);
+    CHECK(result.reached_target);
+    CHECK(result.epochs.size() < 100);
+    CHECK(result.epochs.front().test.loss > 1);
+    CHECK(std::isnan(result.epochs.back().test.accuracy));
+    CHECK(evaluate(line, judged).loss == result.epochs.back().test.loss);
+    const Floats weight = line.linear.weight().to_vector<float>();
+    CHECK(weight[0] == doctest::Approx(3).epsilon(0.01));
+    CHECK(weight[1] == doctest::Approx(-2).epsilon(0.01));
+    if (accumulate == 1) learned = weight;
+    CHECK(weight[0] == doctest::Approx(learned[0]).epsilon(1e-3));
+    config.target.reset();
+    config.validation = &judged;
+    config.patience = 2;
+    CHECK(
+        test::error_of([&] { train(line, arena, training, judged, config); }).starts_with("train: patience compares"));
   }
 }
 
