@@ -26,7 +26,7 @@ struct SizeMember {
   int64_t max;
 };
 constexpr SizeMember size_members[] = {{"rows", &ModelSizes::rows, 512},
-                                       {"columns", &ModelSizes::columns, 512},
+                                       {"columns", &ModelSizes::columns, 1 << 20},  // of a vector
                                        {"channels", &ModelSizes::channels, 4},
                                        {"classes", &ModelSizes::classes, 1000},
                                        {"blocks", &ModelSizes::blocks, 4096}};
@@ -79,6 +79,9 @@ ModelDescription read_description(const SafetensorsFile& file) {
          fmt::join(model_names(), ", "));
   }
   for (const auto& [key, member, max] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, max);
+  const bool is_vector = description.sizes.rows * description.sizes.channels == 1 &&
+                         model_options(description.model).input == InputKind::images;
+  if (description.sizes.columns > 512 && !is_vector) reader.refuse("columns", "1 to 512");
   if (model_options(description.model).input == InputKind::tokens) {
     description.sizes.input = InputKind::tokens;
     for (const auto& [key, member, max] : text_members) {
@@ -93,6 +96,10 @@ ModelDescription read_description(const SafetensorsFile& file) {
   description.scale.mean = reader.number<float>("mean", -1e6f, 1e6f);
   description.scale.deviation = reader.number<float>("deviation", 1e-6f, 1e6f);
   description.data = reader.text("data");
+  if (reader.has("type")) {
+    if (reader.text("type") != name(DType::f32)) reader.refuse("type", "f32");
+    description.type = DType::f32;
+  }
   if (reader.has("class_names")) description.class_names = read_class_names(reader, description.sizes.classes);
   if (reader.has("data_source")) {
     description.origin = {reader.text("data_source"), reader.text("data_size"),
@@ -113,6 +120,7 @@ Metadata describe(const ModelDescription& description) {
                        {"mean", fmt::format("{}", description.scale.mean)},
                        {"deviation", fmt::format("{}", description.scale.deviation)},
                        {"data", printable_text(description.data)}};
+  if (description.type != DType::u8) metadata["type"] = name(description.type);
   if (!description.class_names.empty()) metadata["class_names"] = list_text(description.class_names);
   if (const auto& origin = description.origin) {
     metadata["data_source"] = printable_text(origin->source);
@@ -174,6 +182,10 @@ void load_parameters(Module& module, const SafetensorsFile& file) {
   for (const NamedTensor& parameter : parameters) values.push_back(file.read(*file.find(parameter.name)));
   for (size_t i = 0; i < values.size(); ++i) Tensor(parameters[i].tensor).copy_from(values[i]);
 }
+
+void save(Module& module, const std::filesystem::path& path) { write_safetensors(path, parameters_of(module)); }
+
+void load(Module& module, const std::filesystem::path& path) { load_parameters(module, SafetensorsFile(path)); }
 
 void save_model(const std::filesystem::path& path, Module& model, const ModelDescription& description) {
   write_safetensors(path, parameters_of(model), describe(description));

@@ -28,7 +28,10 @@ LoadedModel load_model(const std::filesystem::path& path);
 // The parts of it, for modules of your own. load_parameters() changes nothing unless all tensors fit.
 std::vector<NamedTensor> parameters_of(Module& module);
 void load_parameters(Module& module, const SafetensorsFile& file);  // throws as load_model()
-Metadata describe(const ModelDescription& description);             // the metadata of save_model()
+// To a file and back, with the parameters' names alone. Throw as save_model() and load_model().
+void save(Module& module, const std::filesystem::path& path);
+void load(Module& module, const std::filesystem::path& path);
+Metadata describe(const ModelDescription& description);  // the metadata of save_model()
 
 // An ONNX file's bytes: the model as a graph that other runtimes execute (onnx.ai, docs/model_files.md). Input
 // "images": f32 (N, rows, columns, channels), normalised as for the model itself; output "logits": f32 (N, classes); N

@@ -66,6 +66,11 @@ TEST_CASE("a module of one's own, and what does not fit it") {
   REQUIRE(all_values(net) != all_values(other));
   load_parameters(other, SafetensorsFile(path));
   CHECK(all_values(net) == all_values(other));
+  Net third(3);
+  save(third, path);
+  load(net, path);
+  load(other, path);
+  CHECK(all_values(net) == all_values(third));
 
   const Tensor weight = Tensor::zeros({4, 3}, DType::f32), bias = Tensor::zeros({3}, DType::f32);
   const Tensor last = Tensor::zeros({3, 2}, DType::f32), last_bias = Tensor::zeros({2}, DType::f32);
@@ -126,6 +131,17 @@ TEST_CASE("metadata that lie") {
   refused("classes", "1001", "its metadata have the classes 1001, expected 1 to 1000");
   for (const char* number : {"nan", "inf", "", "0", "-1", "1e39", "0x1"})
     refused("deviation", number, "the deviation ");
+
+  refused("type", "u8", "its metadata have the type u8, expected f32");
+  refused("columns", "513", "its metadata have the columns 513, expected 1 to 512");
+  const ModelSizes vector{.rows = 1, .columns = 600};
+  const auto of_vectors = make_model("mlp", 1, vector);
+  ModelDescription numbers{"mlp", vector, {0, 1}, ""};
+  numbers.type = DType::f32;
+  save_model(path, *of_vectors, numbers);
+  CHECK(load_model(path).description.type == DType::f32);
+  CHECK(load_model(path).description.sizes.columns == 600);
+  CHECK(!good.contains("type"));
 
   const auto small = make_model("mnist_cnn", 1);
   write_safetensors(path, parameters_of(*small), describe({"mnist_cnn", {.rows = 5}, {0, 1}, ""}));
