@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "data/formats/arrays.h"
 #include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
@@ -139,6 +140,8 @@ std::vector<FoundDataset> formats_in(const fs::path& folder) {
   }
   const fs::path text = first_there({folder / "input.txt"});
   add(DataFormat::text, text, text);
+  const auto arrays = [&](bool training) { return has_arrays(folder, training) ? folder : fs::path(); };
+  add(DataFormat::arrays, arrays(true), arrays(false));
   std::string unused;
   const fs::path train = part_folder(folder, {"train", "training"}, unused);
   const fs::path test = part_folder(folder, {"test", "testing", "validation", "valid", "val", "dev"}, unused);
@@ -160,7 +163,8 @@ FoundDataset find_in_folder(const fs::path& folder) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
-         "or one .txt file) and for images as CLASS/FILE.png, .jpg, .jpeg or .pgm, in it or in train/ and test/{}; "
+         "or one .txt file), NumPy arrays (x_train.npy and y_train.npy) and for images as CLASS/FILE.png, .jpg, .jpeg "
+         "or .pgm, in it or in train/ and test/{}; "
          "`data/get NAME DIR` downloads mnist, "
          "fashion_mnist, cifar10 or tinyshakespeare",
          printable(folder), has_images(folder) ? ", but the images here are in no folder of a class" : "");
@@ -268,6 +272,10 @@ constexpr Format formats[] = {
      [](const auto& found, Part part, int64_t) {
        return open_text(found.path(part), found.set, part == Part::train, found.context, found.vocabulary);
      }},
+    {"arrays", false,
+     [](const auto& found, Part part, int64_t) {
+       return open_arrays(found.path(part), part == Part::train, found.set);
+     }},
     {"generated", true, open_generated}};
 
 const Format& table_row(DataFormat format) { return formats[static_cast<size_t>(format)]; }
@@ -326,6 +334,7 @@ bool needs_scale(const FoundDataset& found) { return !found.set.scale && !table_
 PixelScale measured_scale(const SampleSource& source) {
   constexpr int64_t max_bytes = int64_t{1} << 26;
   const SampleInfo& info = source.info();
+  if (info.type != DType::u8) return {};
   const int64_t max = std::max<int64_t>(1, max_bytes / info.image_bytes()), step = (info.count + max - 1) / max;
   std::array<int64_t, 256> counts{};
   std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
@@ -376,7 +385,7 @@ void check_one_set(const std::string& name_or_path, const SampleInfo& a, const S
     fail(ExitCode::bad_input, "{}: class {} is {} in training, but {} in the test; they are not of one set",
          name_or_path, own - a.class_names.begin(), *own, *other);
   }
-  if (a.shape() == b.shape() && b.classes <= a.classes && a.vocabulary == b.vocabulary) return;
+  if (a.shape() == b.shape() && a.type == b.type && b.classes <= a.classes && a.vocabulary == b.vocabulary) return;
   fail(ExitCode::bad_input,
        "{}: training images are {} of {} classes but test images {} of {}; they are not of one set", name_or_path,
        a.text(), a.classes, b.text(), b.classes);
@@ -384,8 +393,11 @@ void check_one_set(const std::string& name_or_path, const SampleInfo& a, const S
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {
   return fmt::format("{} from {}: {} training and {} test {} of {} {}", train.name, train.description, train.count,
-                     test.count, train.is_text() ? "windows" : "images", train.classes,
-                     train.is_text() ? "symbols" : "classes");
+                     test.count,
+                     train.is_text()           ? "windows"
+                     : train.type == DType::u8 ? "images"
+                                               : "samples",
+                     train.classes, train.is_text() ? "symbols" : "classes");
 }
 
 }  // namespace hs

@@ -8,6 +8,7 @@
 //             (train or training, and the first of test, testing, validation, valid, val and dev, in any case)
 //   cifar10   data_batch_1.bin ..., test_batch.bin, also in cifar-10-batches-bin/       both
 //   text      input.txt                                                                 both
+//   arrays    x_train.npy and y_train.npy, x_test.npy and y_test.npy (NumPy)            both, or training only
 //
 // A prefix or a file of the formats record and tfrecord is a set with a training split only. A file whose name ends in
 // .txt is a text, with both.
@@ -25,8 +26,8 @@
 
 namespace hs {
 
-enum class Part { train, test };                                                    // a split of a data set
-enum class DataFormat { idx, record, tfrecord, images, cifar10, text, generated };  // generated: no files
+enum class Part { train, test };                                                            // a split of a data set
+enum class DataFormat { idx, record, tfrecord, images, cifar10, text, arrays, generated };  // generated: no files
 
 const char* name(Part part);  // "train" or "test"
 const char* name(DataFormat format);
@@ -73,7 +74,8 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
 
 // Whether neither the files nor found.set say how to normalise the pixels, so that open_dataset() measures it.
 bool needs_scale(const FoundDataset& found);
-// Mean and deviation of all pixels, or of those of samples at even distances. Throws what reading throws.
+// Mean and deviation of all pixels, or of those of samples at even distances; f32 values have none, 0 and 1. Throws
+// what reading throws.
 PixelScale measured_scale(const SampleSource& training);
 
 // Throws Error (bad_input) if a training and a test split do not belong together.

@@ -2,7 +2,8 @@
 //
 // Its record has "accuracy", "loss", "samples_per_second" (of the model alone, reading left out; the median of its
 // batches), "confusion" (a list for each label, with the number of its samples that each class was predicted for),
-// "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels.
+// "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels;
+// of numbers without.
 #include <array>
 #include <cmath>
 
@@ -82,15 +83,16 @@ report::Table table_of_confusion(const Result& result, const ModelDescription& m
 report::Rows mistakes_of(const Result& result, const ModelDescription& model, const SampleSource& test) {
   report::Rows rows{.table = {.title = "worst mistakes"}};
   for (const auto& [sample, label, predicted, probability] : result.mistakes) {
-    std::vector<uint8_t> pixels(static_cast<size_t>(test.info().image_bytes()));
-    test.read(sample, pixels.data());
+    const bool is_image = test.info().type == DType::u8;
+    std::vector<uint8_t> pixels(is_image ? static_cast<size_t>(test.info().image_bytes()) : 0);
+    if (is_image) test.read(sample, pixels.data());
     rows.add({{"sample", sample, "sample"},
               {"label", label},
               {"", model.class_name(label), "label"},
               {"predicted", predicted},
               {"", model.class_name(predicted), "predicted"},
               {"probability", probability, "with", "{:.2f} %", 100},
-              {"columns", test.info().columns},
+              {"columns", is_image ? test.info().columns : 0},
               {"channels", test.info().channels},
               {"pixels", pixels}});
   }

@@ -12,10 +12,11 @@ namespace {
 // Throws Error (bad_input) unless the set has images of the model's size and its classes.
 void check_fits(const ModelDescription& model, const SampleInfo& set) {
   const ModelSizes& sizes = model.sizes;
-  const ImageShape wanted = {sizes.rows, sizes.columns, sizes.channels};
-  if (set.shape() != wanted || set.classes != sizes.classes) {
+  SampleInfo wanted{{sizes.rows, sizes.columns, sizes.channels}};
+  wanted.type = model.type;
+  if (set.shape() != wanted.shape() || set.type != wanted.type || set.classes != sizes.classes) {
     fail(ExitCode::bad_input, "{}: images of {} in {} classes, but the model was trained on {} in {}; give --data",
-         set.name, set.shape().text(), set.classes, wanted.text(), sizes.classes);
+         set.name, set.text(), set.classes, wanted.text(), sizes.classes);
   }
   if (model.class_names.empty() || set.class_names.empty()) return;
   const auto [own, other] = std::ranges::mismatch(model.class_names, set.class_names);
@@ -28,7 +29,7 @@ void check_fits(const ModelDescription& model, const SampleInfo& set) {
 
 std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale) {
   const Inference scope;
-  const Tensor logits = model.forward(normalize_image(images, scale));  // (N, classes)
+  const Tensor logits = model.forward(images.dtype() == DType::u8 ? normalize_image(images, scale) : images);
   const std::vector<float> values = logits.to_vector<float>();
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad != values.end()) {

@@ -10,8 +10,8 @@
 namespace hs::bench::commands {
 
 // For each image of (N, H, W, C) the natural logarithm of the probability of each class, which is finite where that is
-// 0. images: u8 pixels, on the model's device. Throws Error (numeric) if the model computes something that is not
-// finite.
+// 0. images: u8 pixels or f32 values, on the model's device. Throws Error (numeric) if the model computes something
+// that is not finite.
 std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale);
 
 // A command that looks at images with a model that train saved.

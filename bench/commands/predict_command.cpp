@@ -82,7 +82,8 @@ class PredictCommand : public ImageModelCommand {
   // Prints what the model sees in an image, and notes it for the record. Returns whether that is the label.
   bool answer(const std::string& name, const Image& image, const std::vector<std::string>& changes, int64_t label) {
     const ModelDescription& model = loaded_.description;
-    const Tensor pixels = Tensor::from(image.pixels, {1, image.shape.rows, image.shape.columns, image.shape.channels});
+    const Tensor pixels = Tensor::from(image.pixels, {std::ssize(image.pixels)})
+                              .carve(0, {1, image.shape.rows, image.shape.columns, image.shape.channels}, model.type);
     const std::vector<double> probabilities = mapped(log_probabilities(*loaded_.model, pixels, model.scale).front(),
                                                      [](double log) { return std::exp(log); });
     std::vector<size_t> classes(probabilities.size());
@@ -103,7 +104,7 @@ class PredictCommand : public ImageModelCommand {
     row.insert(row.end(), {{"classes", all}, {"changes", changes}});
     rows_.add(row);
     std::string picture;
-    if (isatty(STDOUT_FILENO) == 1) {
+    if (isatty(STDOUT_FILENO) == 1 && model.type == DType::u8) {
       picture = picture_of(image);
       if (!changes.empty()) picture += fmt::format("{}\n", fmt::join(changes, ", "));
     }
@@ -175,6 +176,9 @@ class PredictCommand : public ImageModelCommand {
     }
     if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
     outputs_.open();
+    if (!test_ && loaded_.description.type != DType::u8) {
+      fail(ExitCode::usage, "{}: a model of f32 values, not of images; use --test", model_);
+    }
     const int64_t channels = loaded_.description.sizes.channels;
     if (!test_ && channels != 1 && channels != 3) {
       fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,

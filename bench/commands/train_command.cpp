@@ -184,9 +184,10 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
       device += !experiment_.graph ? "no graph" : fmt::format("graph of {} step{}", steps, steps == 1 ? "" : "s");
     }
     const SampleInfo& info = data.train->info();
-    const std::string scale = info.is_text() ? ""
-                                             : fmt::format(", pixels of mean {:.4f} and deviation {:.4f}",
-                                                           info.scale.mean, info.scale.deviation);
+    const std::string scale = info.is_text()           ? ""
+                              : info.type != DType::u8 ? ", values as they are"
+                                                       : fmt::format(", pixels of mean {:.4f} and deviation {:.4f}",
+                                                                     info.scale.mean, info.scale.deviation);
     return fmt::format(
         "{} on {}: {} for training, {} for the test{}, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
         experiment_.model, info.name, info.count, data.test->info().count, scale, experiment_.epochs, batch,

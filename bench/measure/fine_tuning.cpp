@@ -77,10 +77,10 @@ class FineTuning : public TrainPart {
     const SampleInfo& info = data.train->info();
     const ModelSizes& sizes = base_->sizes;
     if (info.rows != sizes.rows || info.columns != sizes.columns || info.channels != sizes.channels ||
-        info.classes != sizes.classes) {
+        info.classes != sizes.classes || info.type != base_->type) {
       fail(ExitCode::bad_input,
-           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} in {}", info.name,
-           info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, sizes.classes);
+           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} {} in {}", info.name,
+           info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, hs::name(base_->type), sizes.classes);
     }
     const auto& origin = base_->origin;
     const auto [was, is] = std::ranges::mismatch(base_->class_names, info.class_names);

@@ -58,7 +58,8 @@ class ModelOutput : public TrainPart {
             info.vocabulary,
             info.class_names,
             ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split,
-                                     job_.data->test->info().count, job_.data->contents}};
+                                     job_.data->test->info().count, job_.data->contents},
+            info.type};
   }
 
   // What the model of a text writes, for reports.
@@ -86,9 +87,13 @@ class ModelOutput : public TrainPart {
     if (!job_.each([&] { file_->keep(); })) return;
     job_.left = fmt::format("{} has the model as it was then", printable_text(path_));
     if (job_.quiet || run.result.interrupted) return;
-    const bool is_text = job_.data->train->info().is_text();
+    const SampleInfo& info = job_.data->train->info();
+    const bool is_text = info.is_text();
     cli::notice(fmt::format("{}: the trained model; next: {} {} --model {}{}", printable_text(path_), cli::program_name,
-                            is_text ? "generate" : "predict", cli::quoted(path_), is_text ? "" : " IMAGE"));
+                            is_text ? "generate" : "predict", cli::quoted(path_),
+                            is_text                  ? ""
+                            : info.type == DType::u8 ? " IMAGE"
+                                                     : " --test"));
   }
 
   void add_to_row(Json& row) const override { row["written"] = written_; }

@@ -20,6 +20,10 @@ std::pair<int64_t, int64_t> files_in(const std::filesystem::path& folder) {
 
 std::unique_ptr<SampleWriter> write_split(const SetFormat& as, const std::filesystem::path& folder, Part part,
                                           const SampleInfo& info) {
+  if (info.type != DType::u8) {
+    fail(ExitCode::bad_input, "{}: samples of {}, and the formats to write have a byte for each value", info.name,
+         info.text());
+  }
   const std::filesystem::path base = folder / name(part), named = folder / (name(part) + ("." + as.format));
   if (as.format == "record") return write_records(named, info, {as.shards, as.compress, 0});
   if (as.format == "tfrecord") return write_tfrecords(named, info, as.shards);

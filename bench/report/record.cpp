@@ -173,7 +173,9 @@ Json describe_data(const cli::TrainingData& data) {
               {"train", info.count},
               {"test", data.test->info().count},
               {"source", data.source}};
-  if (!info.is_text()) {
+  if (info.type != DType::u8) {
+    all["type"] = hs::name(info.type);
+  } else if (!info.is_text()) {
     all["scale"] = {{"mean", cli::as_written(info.scale.mean)}, {"deviation", cli::as_written(info.scale.deviation)}};
   }
   if (!info.class_names.empty()) all["class_names"] = info.class_names;

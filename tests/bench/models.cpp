@@ -269,6 +269,49 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
   });
 }
 
+TEST_CASE("NumPy arrays: numbers are trained on, evaluated and predicted, and refused where images are meant") {
+  const TemporaryFolder folder;
+  const std::string data = (folder / "flowers").string(), model = (folder / "m.safetensors").string();
+  std::filesystem::create_directories(data);
+  const auto write = [&](const std::string& name, const Tensor& tensor) {
+    std::ofstream(data + "/" + name + ".npy", std::ios::binary) << to_npy(tensor);
+  };
+  std::vector<float> values;
+  std::vector<int32_t> labels;
+  for (int32_t i = 0; i < 300; ++i) {  // of class c the number c is the largest
+    for (int32_t k = 0; k < 5; ++k)
+      values.push_back(static_cast<float>((i * 7 + k * 3) % 11) / 11 + (k == i % 5 ? 1 : 0));
+    labels.push_back(i % 5);
+  }
+  write("x_train", Tensor::from(values, {300, 5}));
+  write("y_train", Tensor::from(labels, {300}));
+  const std::string train = "train --model mlp --epochs 30 --batch 16 --data " + data;
+  const json trained = record_of(train + " --test-split 0.3 --save-model " + model);
+  CHECK(contains(trained["headline"].get<std::string>(), " for the test, values as they are, "));
+  CHECK(trained["data"]["type"] == "f32");
+  CHECK(!trained["data"].contains("scale"));
+  CHECK(trained["rows"][0]["test_accuracy"] > 0.95);
+  const json tested = record_of("evaluate --model " + model + " --html " + (folder / "e.html").string());
+  CHECK(tested["accuracy"] == trained["rows"][0]["test_accuracy"]);
+  CHECK(tested["remarks"].empty());
+  CHECK(contains(run_bench_line("predict --test --count 2 --model " + model).out, "flowers test sample 1, a "));
+  CHECK(run_bench_line("train --start " + model + " --epochs 1 --data " + data).code == 0);
+  CHECK(run_bench_line("train --preprocess host --epochs 1 --model mlp --data " + data).code == 0);
+  check_mistakes({
+      {train + " --augment flip", 2, "--augment: changes pixels of 8 bits, but the samples are f32; leave it out"},
+      {"train --model mnist_cnn --data " + data, 3, "model mnist_cnn: images of 1 x 5 are too small for it; use mlp"},
+      {"data convert " + data + " " + (folder / "r").string(), 3,
+       "flowers: samples of 1 x 5 x 1 f32, and the formats to write have a byte for each value"},
+      {"predict --model " + model + " x.png", 2, "m.safetensors: a model of f32 values, not of images; use --test"},
+      {"evaluate --data synthetic --model " + model, 3, "but the model was trained on 1 x 5 x 1 f32 in 5; give --data"},
+      {"train --data synthetic --start " + model, 3, "and the model of --start is for 1 x 5 x 1 f32 in 5"},
+  });
+  CHECK(!std::filesystem::exists(folder / "r"));
+  // The same set in bytes is a set of images, of other samples.
+  write("x_train", Tensor::from(std::vector<uint8_t>(1500, 7), {300, 5}));
+  check_mistakes({{"evaluate --model " + model, 3, "images of 1 x 5 x 1 in 5 classes, but the model was trained on"}});
+}
+
 TEST_CASE("export: NumPy arrays and an ONNX file") {
   const Trained trained;
   const TemporaryFolder folder;

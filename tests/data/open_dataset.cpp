@@ -2,6 +2,7 @@
 // together.
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "data/formats/idx.h"
@@ -10,6 +11,7 @@
 #include "data/formats/tfrecord.h"
 #include "data/io/memory_source.h"
 #include "data/open_dataset.h"
+#include "engine/files/npy.h"
 #include "tests/support/image_classes.h"
 #include "tests/support/sample_sets.h"
 
@@ -297,6 +299,66 @@ TEST_CASE("idx: images are at most 512 x 512") {
                   (folder / "train-images-idx3-ubyte").string(),
                   fmt::format("images of {} x {} pixels, expected at most 512 x 512", shape.rows, shape.columns));
   }
+}
+
+TEST_CASE("data sets: arrays of NumPy") {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const Tensor& tensor) {
+    write_bytes(folder / "set" / (name + ".npy"), bytes_of(to_npy(tensor)));
+  };
+  const auto refused = [&](const std::string& name, const Tensor& wrong, const Tensor& right, const std::string& part) {
+    write(name, wrong);
+    check_refused(outcome_of([&] { open_dataset((folder / "set").string(), Part::train); }), ExitCode::bad_input,
+                  (folder / "set" / name).string() + ".npy: ", part);
+    write(name, right);
+  };
+  const Tensor vectors = Tensor::from<float>({1, -2, 3, 1e9f, -0.0f, 6}, {3, 2});
+  const Tensor labels = Tensor::from<int32_t>({0, 3, 1}, {3});
+  write("x_train", vectors);
+  write("y_train", labels);
+  const FoundDataset found = find_dataset((folder / "set").string());
+  CHECK(name(found.format) == std::string("arrays"));
+  CHECK(!found.has(Part::test));
+  const auto train = open_dataset(found, Part::train);
+  CHECK(train->info().text() == "1 x 2 x 1 f32");
+  CHECK(train->info().scale == PixelScale{0, 1});
+  CHECK(train->info().classes == 4);
+  CHECK(train->label(1) == 3);
+  const std::vector<uint8_t> second = read_image(*train, 1);
+  CHECK(std::memcmp(second.data(), vectors.data<float>() + 2, 8) == 0);
+  CHECK(load_samples(*train).images() != std::vector<uint8_t>(24));
+  // A part with more classes counts; images of bytes are normalised as any.
+  write("X_test", vectors);
+  write("y_test", Tensor::from<uint8_t>({6, 0, 0}, {3}));
+  CHECK(open_dataset((folder / "set").string(), Part::train)->info().classes == 7);
+  CHECK(open_dataset((folder / "set").string(), Part::test)->info().count == 3);
+  const Tensor bytes = Tensor::from<uint8_t>({0, 255, 0, 255}, {1, 2, 2});
+  write("X_train", bytes);
+  write("y_train", Tensor::from<int32_t>({2}, {1}));
+  const auto images = open_dataset((folder / "set").string(), Part::train);
+  CHECK(images->info().text() == "2 x 2 x 1");
+  CHECK(images->info().scale == PixelScale{0.5f, 0.5f});
+  CHECK(outcome_of([&] { check_one_set("", images->info(), train->info()); }).code == ExitCode::bad_input);
+  fs::remove(folder / "set" / "X_train.npy");
+  write("y_train", labels);
+
+  refused("x_train", Tensor::from<double>({1, 2, 3}, {3, 1}), vectors, "are f64(3, 1), expected u8 or f32 of shape");
+  refused("x_train", Tensor::from<float>({1, 2, 3}, {3}), vectors, "are f32(3), expected u8 or f32 of shape (N, F)");
+  refused("x_train", Tensor::zeros({3, 0}, DType::f32), vectors, "are f32(3, 0), expected");
+  refused("x_train", Tensor::zeros({3, 2, 2, 5}, DType::f32), vectors,
+          "samples of 2 x 2 x 5 f32, expected at most 512");
+  refused("x_train", Tensor::zeros({3, 300000}, DType::f32), vectors,
+          "expected at most 512 x 512 x 4 and 1048576 bytes");
+  refused("x_train", Tensor::from<float>({0, 0, 0, NAN, 0, 0}, {3, 2}), vectors, "a value of sample 1 is nan");
+  refused("y_train", Tensor::from<int32_t>({0, 1}, {2}), labels, "are i32(2), expected one for each of 3 samples");
+  refused("y_train", Tensor::from<int32_t>({0, 1, 2}, {3, 1}), labels, "integers of shape (3)");
+  refused("y_train", Tensor::from<int32_t>({0, -1, 2}, {3}), labels, "label -1 of sample 1, expected classes from 0");
+  refused("y_train", Tensor::from<int32_t>({0, 1, 1000}, {3}), labels, "label 1000 of sample 2, expected classes from");
+  refused("y_train", vectors, labels, "labels are f32(3, 2), expected integers, the classes from 0");
+  CHECK(open_dataset((folder / "set").string(), Part::train)->info().count == 3);
+  fs::remove(folder / "set" / "y_train.npy");
+  check_refused(outcome_of([&] { open_dataset((folder / "set").string(), Part::train); }), ExitCode::io,
+                (folder / "set" / "y_train.npy").string(), "cannot be opened");
 }
 
 }  // namespace
