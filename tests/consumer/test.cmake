@@ -72,6 +72,17 @@ if(NOT output MATCHES "test accuracy (9[0-9]|100)")
   message(FATAL_ERROR "the program of ${page}: expected a test accuracy of 90 % or more, but it says\n${output}")
 endif()
 
+# So do its other programs that train; the regression comes back from its file.
+foreach(key "class Waves" "Tensor loss(")
+  extract_block("${key}" ${work}/page/main.cpp)
+  run(${CMAKE_COMMAND} --build ${work}/page_build)
+  run(${CMAKE_COMMAND} -E chdir ${work} ${work}/page_build/my_program)
+  if(NOT output MATCHES "test accuracy (9[0-9]|100)" AND
+      NOT (output MATCHES "test loss (0.0[0-9]+), and (0.0[0-9]+) from the file" AND CMAKE_MATCH_1 EQUAL CMAKE_MATCH_2))
+    message(FATAL_ERROR "the program of ${page} with ${key}: expected it to have learnt, but it says\n${output}")
+  endif()
+endforeach()
+
 # The same without CMake.
 find_program(pkg_config pkg-config)
 if(pkg_config)
