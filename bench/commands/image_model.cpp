@@ -12,7 +12,7 @@ namespace {
 // Throws Error (bad_input) unless the set has images of the model's size and its classes.
 void check_fits(const ModelDescription& model, const SampleInfo& set) {
   const ModelSizes& sizes = model.sizes;
-  SampleInfo wanted{{sizes.rows, sizes.columns, sizes.channels}};
+  SampleInfo wanted{{sizes.rows, sizes.columns, sizes.channels}, "", ""};
   wanted.type = model.type;
   if (set.shape() != wanted.shape() || set.type != wanted.type || set.classes != sizes.classes) {
     fail(ExitCode::bad_input, "{}: images of {} in {} classes, but the model was trained on {} in {}; give --data",

@@ -263,7 +263,9 @@ TEST_CASE("training on numbers gives the bits of training on the pixels that the
       const auto model = make_model("mlp", 1);
       ParameterArena arena(*model);
       Loader training(*set, {.batch = 5}), judged(*set, {.batch = 7, .shuffle = false});
-      const TrainResult result = train(*model, arena, training, judged, {.epochs = 2, .precision = precision});
+      TrainConfig config;
+      config.epochs = 2, config.precision = precision;
+      const TrainResult result = train(*model, arena, training, judged, config);
       results.emplace_back(arena.values.to_vector<float>(), result.epochs.back().test.loss);
     }
     CHECK((results[0] == results[1]));
@@ -301,8 +303,9 @@ TEST_CASE("a module with a loss of its own learns a regression, whose accuracy i
     Line line;
     ParameterArena arena(line);
     Loader training(set, {.batch = 10 / accumulate}), judged(set, {.batch = 7, .shuffle = false});
-    TrainConfig config = {.epochs = 100, .optimizer = {.name = "adam", .learning_rate = 0.1f}};
-    config.accumulate = accumulate;
+    TrainConfig config;
+    config.epochs = 100, config.accumulate = accumulate;
+    config.optimizer = {.name = "adam", .learning_rate = 0.1f};
     config.target = Target{.is_loss = true, .value = 1e-5};
     const TrainResult result = train(line, arena, training, judged, config);
     CHECK(result.reached_target);
