@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
@@ -65,35 +64,12 @@ OpCase gradient_row(const Shape& shape, float smoothing) {
           .integers = false};
 }
 
-OpCase matches_row(const Shape& shape) {
-  const auto labels = some_labels(shape[0], shape[1]);
-  const Tensor label_tensor = Tensor::from(labels, {shape[0]});
-  return {.name = "argmax_matches " + shape.to_string(),
-          .shapes = {shape},
-          .run = {[=](const Inputs& in) {
-            Tensor matches = Tensor::empty({}, DType::i32, in[0].device());
-            argmax_matches({in[0], label_tensor.to(in[0].device()), matches});
-            return matches;
-          }},
-          .reference = {[=](const std::vector<Numbers>& in) {
-            double correct = 0;
-            for (size_t n = 0; n < labels.size(); ++n) {
-              const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
-              correct += std::max_element(row, row + shape[1]) - row == labels[n];
-            }
-            return Numbers{correct};
-          }},
-          .differentiable = false,
-          .nan = false};
-}
-
 const Examples rows([](Table& table) {
   for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}, Shape{301, 65}}) {
     for (const float smoothing : {0.0f, 0.1f}) {
       table.push_back(loss_row(shape, smoothing));
       table.push_back(gradient_row(shape, smoothing));
     }
-    table.push_back(matches_row(shape));
   }
   // Logits of 16 times the inputs: they differ from the label's by up to 32, so probabilities are near 1 or far below
   // the roundoff of every type. 16 is a power of two, so everything except the loss itself is exact. The gradient of an
@@ -116,9 +92,8 @@ const Examples rows([](Table& table) {
                      }},
                      .integers = false});
   }
-  for (const char* name :
-       {"softmax_cross_entropy (7, 131) smoothed",
-        "gradient of softmax_cross_entropy, known in advance (7, 131) smoothed", "argmax_matches (7, 131)"}) {
+  for (const char* name : {"softmax_cross_entropy (7, 131) smoothed",
+                           "gradient of softmax_cross_entropy, known in advance (7, 131) smoothed"}) {
     add_far_from_0(table, name);
   }
 });
@@ -126,7 +101,6 @@ const Examples rows([](Table& table) {
 Shape some_logits(Draw& draw) { return {draw.positive(100), draw.positive(140)}; }
 const Examples drawn_loss([](Draw& draw) { return loss_row(some_logits(draw), draw.pick({0.0f, 0.1f})); });
 const Examples drawn_gradient([](Draw& draw) { return gradient_row(some_logits(draw), draw.pick({0.0f, 0.1f})); });
-const Examples drawn_matches([](Draw& draw) { return matches_row(some_logits(draw)); });
 
 // As mnist_cnn has it.
 const Examples timed([](int64_t batch) -> std::vector<TimedCase> {

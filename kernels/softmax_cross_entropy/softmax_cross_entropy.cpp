@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/check.h"
+#include "kernels/argmax/argmax.h"
 #include "kernels/cpu/elements.h"
 
 namespace hs {
@@ -53,9 +54,10 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
 int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   const Op op("count_correct");
   check_arguments("count_correct", logits, labels);
-  Tensor count = Tensor::empty({}, DType::i32, logits.device());
-  argmax_matches({logits, labels, count});
-  return static_cast<int64_t>(count.item());
+  const std::vector<int32_t> best = argmax(logits).to_vector<int32_t>(), label = labels.to_vector<int32_t>();
+  int64_t correct = 0;
+  for (size_t n = 0; n < best.size(); ++n) correct += best[n] >= 0 && best[n] == label[n];
+  return correct;
 }
 
 namespace {
@@ -120,30 +122,9 @@ void both_cpu(const SoftmaxCrossEntropyWithGradient& call) {
   softmax_cross_entropy_backward({call.logits, call.labels, call.dloss, call.dlogits, call.smoothing});
 }
 
-void argmax_matches_cpu(const ArgmaxMatches& call) {
-  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
-  const int32_t* label = call.labels.data<int32_t>();
-  for_float_type(call.logits.dtype(), [&]<class T>() {
-    const T* z = call.logits.data<T>();
-    int32_t correct = 0;
-    for (int64_t n = 0; n < N; ++n, z += classes) {
-      int64_t best = 0;
-      bool has_nan = false;
-      for (int64_t j = 0; j < classes; ++j) {
-        const Computing<T> value = to_computing(z[j]);
-        has_nan = has_nan || value != value;
-        if (value > to_computing(z[best])) best = j;
-      }
-      correct += !has_nan && best == label[n];
-    }
-    *call.count.mutable_data<int32_t>() = correct;
-  });
-}
-
 REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple", {.run = forward_cpu, .supported = takes_floats});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple", {.run = backward_cpu, .supported = takes_floats});
 REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cpu, "simple", {.run = both_cpu, .supported = takes_floats});
-REGISTER_KERNEL(argmax_matches, cpu, "simple", {.run = argmax_matches_cpu, .supported = takes_floats});
 
 }  // namespace
 }  // namespace hs

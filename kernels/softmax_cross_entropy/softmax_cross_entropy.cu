@@ -139,42 +139,6 @@ void both_cuda(const SoftmaxCrossEntropyWithGradient& call, Tensor& workspace) {
   run_cuda(call, call.dloss, workspace, call.loss, call.dlogits);
 }
 
-// A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
-template <class T>
-__global__ void argmax_matches_kernel(cuda::Previous previous, int64_t N, int64_t classes, int lanes, const T* logits,
-                                      const int32_t* labels, int32_t* count) {
-  previous.wait();
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  int matches = 0;
-  for (int64_t first = 0; first < N; first += cuda::rows_at_once(lanes)) {  // every thread does every round
-    const int64_t n = first + cuda::row_of_thread(lanes), row = min(n, N - 1);
-    const T* z = logits + row * classes;
-    const int32_t label = labels[row];
-    bool correct = n < N && label >= 0 && label < classes;
-    if (correct) {
-      const float chosen = cuda::to_f32(z[label]);
-      for (int64_t j = lane; j < classes; j += lanes) {
-        const float value = cuda::to_f32(z[j]);
-        correct = correct && (j < label ? value < chosen : value <= chosen);
-      }
-    }
-    const float wrong_lanes = cuda::row_sum(correct ? 0.0f : 1.0f, lanes);
-    matches += __syncthreads_count(lane == 0 && wrong_lanes == 0);
-  }
-  if (threadIdx.x == 0) atomicAdd(count, matches);  // of integers: the order does not matter
-}
-
-void argmax_matches_cuda(const ArgmaxMatches& call) {
-  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
-  const int lanes = lanes_of(classes);
-  call.count.fill_zero();
-  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(argmax_matches_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(),
-                 N, classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(),
-                 call.count.mutable_data<int32_t>());
-  });
-}
-
 REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
                 {.run = forward_cuda,
                  .supported = cuda::takes_floats,
@@ -185,7 +149,6 @@ REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cuda, "simple",
                 {.run = both_cuda,
                  .supported = cuda::takes_floats,
                  .workspace = loss_workspace<SoftmaxCrossEntropyWithGradient>});
-REGISTER_KERNEL(argmax_matches, cuda, "simple", {.run = argmax_matches_cuda, .supported = cuda::takes_floats});
 
 }  // namespace
 }  // namespace hs

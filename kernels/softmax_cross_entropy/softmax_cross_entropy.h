@@ -23,7 +23,7 @@ namespace hs {
 // of the logits. REQUIRES: backward() is given this very tensor
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss = {}, float smoothing = 0);
 
-// Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
+// Rows whose argmax() is the label; a row with a NaN is never correct. Waits for the device.
 int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
 struct SoftmaxCrossEntropyForward {  // logits, labels, smoothing and loss as in softmax_cross_entropy()
@@ -57,14 +57,6 @@ struct SoftmaxCrossEntropyWithGradient {  // loss and dlogits from logits, label
 };
 constinit inline Kernel<SoftmaxCrossEntropyWithGradient> softmax_cross_entropy_with_gradient{
     "softmax_cross_entropy_with_gradient"};
-
-struct ArgmaxMatches {  // count, an i32 scalar, of the rows that count_correct(logits, labels) counts
-  const Tensor& logits;
-  const Tensor& labels;
-  Tensor& count;
-  auto tensors() const { return tensor_list(logits, labels, count); }
-};
-constinit inline Kernel<ArgmaxMatches> argmax_matches{"argmax_matches"};
 
 // The target probabilities q of a row: one-hot, or smoothed.
 template <class Real>
