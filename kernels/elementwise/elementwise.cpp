@@ -1,6 +1,7 @@
 #include "kernels/elementwise/elementwise.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "engine/check.h"
 #include "kernels/cast/cast.h"
@@ -23,6 +24,16 @@ Tensor add(const Tensor& a, const Tensor& b) {
   Tensor y = a.empty_like();
   add_forward({a, b, y});
   return record("add", y, {a, b}, [type = b.dtype()](const Tensor& dy) -> Gradients { return {dy, cast(dy, type)}; });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  const Op op("sub");
+  check_same("sub", a, b, a.dtype() == b.dtype());
+  Tensor y = a.empty_like();
+  sub_forward({a, b, y});
+  return record("sub", y, {a, b}, [needs_b = b.requires_grad()](const Tensor& dy) -> Gradients {
+    return {dy, needs_b ? scale(dy, -1) : Tensor()};
+  });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
@@ -69,10 +80,10 @@ void add_cpu(const BinaryForward& call) {
   });
 }
 
-void mul_cpu(const BinaryForward& call) {
+template <class Function>  // of two numbers
+void binary_cpu(const BinaryForward& call) {
   for_float_type(call.a.dtype(), [&]<class T>() {
-    const auto multiply = [](auto left, auto right) { return left * right; };
-    map_elements(call.a.size(), multiply, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+    map_elements(call.a.size(), Function(), call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
   });
 }
 
@@ -98,7 +109,8 @@ void bias_add_cpu(const BiasAddForward& call) {
 REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = [](const BinaryForward& call) {
                                                return is_float_or_narrower(call.a, call.b);
                                              }});
-REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = takes_floats});
+REGISTER_KERNEL(sub_forward, cpu, "simple", {.run = binary_cpu<std::minus<>>, .supported = takes_floats});
+REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = binary_cpu<std::multiplies<>>, .supported = takes_floats});
 REGISTER_KERNEL(scale_forward, cpu, "simple", {.run = scale_cpu, .supported = takes_floats});
 REGISTER_KERNEL(bias_add_forward, cpu, "simple", {.run = bias_add_cpu, .supported = takes_floats});
 

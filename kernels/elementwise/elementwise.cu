@@ -11,6 +11,10 @@ struct Add {
   __device__ float operator()(int64_t, float a, float b) const { return a + b; }
 };
 
+struct Subtract {
+  __device__ float operator()(int64_t, float a, float b) const { return a - b; }
+};
+
 struct Multiply {
   __device__ float operator()(int64_t, float a, float b) const { return a * b; }
 };
@@ -26,9 +30,10 @@ void add_cuda(const BinaryForward& call) {
   });
 }
 
-void mul_cuda(const BinaryForward& call) {
+template <class Function>  // of two numbers
+void binary_cuda(const BinaryForward& call) {
   cuda::for_float_type(call.a.dtype(), [&]<class T>() {
-    cuda::elementwise(call.a.size(), Multiply{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+    cuda::elementwise(call.a.size(), Function{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
   });
 }
 
@@ -83,7 +88,8 @@ void bias_add_cuda(const BiasAddForward& call) {
 REGISTER_KERNEL(add_forward, cuda, "simple", {.run = add_cuda, .supported = [](const BinaryForward& call) {
                                                 return cuda::is_float_or_narrower(call.a, call.b);
                                               }});
-REGISTER_KERNEL(mul_forward, cuda, "simple", {.run = mul_cuda, .supported = cuda::takes_floats});
+REGISTER_KERNEL(sub_forward, cuda, "simple", {.run = binary_cuda<Subtract>, .supported = cuda::takes_floats});
+REGISTER_KERNEL(mul_forward, cuda, "simple", {.run = binary_cuda<Multiply>, .supported = cuda::takes_floats});
 REGISTER_KERNEL(scale_forward, cuda, "simple", {.run = scale_cuda, .supported = cuda::takes_floats});
 REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {
                                                      return cuda::is_float(call.x) &&

@@ -1,5 +1,5 @@
-// add, mul and scale, element by element; shapes must be equal (nothing broadcasts), and types, but for a sum's second
-// operand. And bias_add.
+// add, sub, mul and scale, element by element; shapes must be equal (nothing broadcasts), and types, but for a sum's
+// second operand. And bias_add.
 #pragma once
 
 #include "engine/autograd.h"
@@ -9,11 +9,13 @@
 namespace hs {
 
 Tensor add(const Tensor& a, const Tensor& b);  // a + b, of a's type; b may have 16 bits where a is f32
+Tensor sub(const Tensor& a, const Tensor& b);  // a - b
 Tensor mul(const Tensor& a, const Tensor& b);  // a * b
 // x * factor. The factor is rounded to f32 (not at all if x is f64), and the product to x's dtype: in 16 bits
 // 0.1 is 0.1f and not the nearest f16.
 Tensor scale(const Tensor& x, double factor);
 
+constinit inline Kernel<BinaryForward> sub_forward{"sub_forward"};
 constinit inline Kernel<BinaryForward> mul_forward{"mul_forward"};
 struct ScaleForward {  // y = x * factor
   const Tensor& x;

@@ -32,6 +32,14 @@ OpCase add_narrow_row(DType type, const Shape& shape) {
   return row;
 }
 
+OpCase sub_row(const Shape& shape) {
+  OpCase row = add_row(shape);
+  row.name = "sub " + shape.to_string();
+  row.run = [](const Inputs& in) { return sub(in[0], in[1]); };
+  row.reference = elementwise([](double a, double b) { return a - b; });
+  return row;
+}
+
 OpCase mul_row(const Shape& shape) {
   OpCase row = add_row(shape);
   row.name = "mul " + shape.to_string();
@@ -81,7 +89,7 @@ OpCase bias_add_row(const Shape& shape) {
 
 const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
-    for (const auto row_of : {add_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
+    for (const auto row_of : {add_row, sub_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
     for (const DType type : {DType::f16, DType::bf16}) table.push_back(add_narrow_row(type, shape));
   }
   table.push_back(scale_row({7}));
@@ -91,6 +99,7 @@ const Examples rows([](Table& table) {
 });
 
 const Examples drawn_add([](Draw& draw) { return add_row(draw.shape(40001)); });
+const Examples drawn_sub([](Draw& draw) { return sub_row(draw.shape(40001)); });
 const Examples drawn_mul([](Draw& draw) { return mul_row(draw.shape(40001)); });
 const Examples drawn_scale([](Draw& draw) { return scale_row(draw.shape(40001)); });
 const Examples drawn_bias_add([](Draw& draw) { return bias_add_row({draw.size(1025), draw.positive(40)}); });
