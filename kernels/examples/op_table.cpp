@@ -72,7 +72,8 @@ std::vector<float> make_values(const InputKey& key) {
       const double spacing = std::min(0.1, 10.0 / static_cast<double>(key.size));
       values[i] = static_cast<float>((place - std::floor(static_cast<double>(key.size) / 2) + 0.5) * spacing);
     } else {
-      values[i] = 2 * to_unit_float(bits) - 1 + (key.fill == Fill::far && key.place == 0 ? 100.0f : 0.0f);
+      const float mean = key.fill == Fill::positive ? 1.5f : key.fill == Fill::far && key.place == 0 ? 100.0f : 0.0f;
+      values[i] = 2 * to_unit_float(bits) - 1 + mean;
     }
   }
   return values;

@@ -20,9 +20,10 @@ using Numbers = std::vector<double>;
 
 // How inputs are filled.
 enum class Fill {
-  uniform,  // in [-1, 1)
-  far,      // as uniform, but the first input in [99, 101): its mean is far from 0
-  spaced,   // shuffled, in [-5, 5], at least 0.1 (or 10/size) apart and half of that from zero: no ties, no kinks near
+  uniform,   // in [-1, 1)
+  far,       // as uniform, but the first input in [99, 101): its mean is far from 0
+  positive,  // in [0.5, 2.5)
+  spaced,    // shuffled, in [-5, 5], at least 0.1 (or 10/size) apart and half of that from zero: no ties, no kinks near
 };
 
 struct OpCase {

@@ -4,12 +4,17 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/argmax/argmax.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cuda/index.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/feed_forward/gelu_feed_forward.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/mse_loss/mse_loss.h"
 #include "kernels/optimizer/steps.h"
+#include "kernels/transpose/transpose.h"
+#include "kernels/unary/unary.h"
 #include "tests/support/checks.h"
 #include "tests/support/thrown.h"
 
@@ -67,6 +72,58 @@ TEST_CASE("gelu far from zero is x or 0, and its gradient 1 or 0") {
       }
     }
   }
+}
+
+TEST_CASE("exp, log, tanh and sigmoid at the ends of their ranges") {
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  struct End {
+    Tensor (*op)(const Tensor&);
+    double x, y, slope;
+  };
+  const End ends[] = {{exp, 1000, inf, inf}, {exp, -1000, 0, 0},     {exp, -inf, 0, 0},    {log, 0, -inf, inf},
+                      {log, -1, nan, -1},    {log, inf, inf, 0},     {tanh, 1000, 1, 0},   {tanh, -1000, -1, 0},
+                      {sigmoid, 1000, 1, 0}, {sigmoid, -1000, 0, 0}, {sigmoid, inf, 1, 0}, {sigmoid, -inf, 0, 0}};
+  const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    for (const End& end : ends) {
+      Tensor x = Tensor::from(std::vector<double>{end.x}, {});
+      x.set_requires_grad(true);
+      const Tensor y = end.op(cast(x, dtype));
+      backward(y, cast(Tensor::from(std::vector<double>{1}, {}), dtype));
+      CAPTURE(end.x);
+      CAPTURE(std::string(name(dtype)));
+      CHECK(same(y.item(), end.y));
+      CHECK(same(x.grad().item(), end.slope));
+    }
+  }
+}
+
+TEST_CASE("argmax takes the first of equal numbers, and nothing of a row with a NaN") {
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> rows = {3, 7, 7, -inf, -inf, -inf, inf, 1, inf, 1, nan, inf, nan, 1, 2, -1, -2, -1};
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    CHECK(argmax(cast(Tensor::from(rows, {3, 2, 3}), dtype)).to_vector<int32_t>() ==
+          std::vector<int32_t>{1, 0, 0, -1, -1, 0});
+  }
+  CHECK(error_of([] { argmax(Tensor::zeros({2, 0}, DType::f32)); }).ends_with("rows of 1 to 2147483646 numbers"));
+}
+
+TEST_CASE("mse_loss of a prediction in 16 bits is f32, and its gradient has the prediction's type") {
+  const Tensor target = Tensor::from(std::vector<float>{-400, 1, 2}, {3});
+  Tensor x = Tensor::from(std::vector<float>{400, 1, 5}, {3});
+  x.set_requires_grad(true);
+  const Tensor loss = mse_loss(cast(x, DType::f16), target);
+  CHECK(loss.item() == (640000 + 9) / 3.0f);
+  backward(loss);
+  CHECK(
+      x.grad().to_vector<float>() ==
+      cast(cast(Tensor::from(std::vector<float>{1600 / 3.0f, 0, 2}, {3}), DType::f16), DType::f32).to_vector<float>());
+  const auto message = [&](const Tensor& prediction) { return error_of([&] { mse_loss(prediction, target); }); };
+  CHECK(message(Tensor::zeros({3, 1}, DType::f32)) ==
+        "mse_loss: prediction is f32 (3, 1) and target f32 (3); expected one shape, not empty, and cast() to one type");
+  CHECK(message(Tensor::zeros({3}, DType::f64)).starts_with("mse_loss: prediction is f64 (3) and target f32 (3)"));
+  CHECK(error_of([&] { transpose(target); }).starts_with("transpose: x is (3), expected a matrix"));
+  CHECK(error_of([&] { sub(target, target.reshape({1, 3})); }) == "sub: a is f32 (3) but b is f32 (1, 3)");
 }
 
 // x86-64 computes with subnormals a hundred times slower.
