@@ -10,12 +10,14 @@
 #include "bench/commands/image_model.h"
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
+#include "data/formats/ink.h"
 #include "engine/files/input_file.h"
 
 namespace hs::bench::commands {
 namespace {
 
 constexpr double light_border = 128;    // from here on an image looks like ink on paper
+constexpr double grey_border = 32;      // from here on a resized one looks like a photograph: its ground is not black
 constexpr float dark_mean = 0.5f;       // of the images that a model learned: below it the ground is dark
 constexpr int64_t widest_picture = 64;  // columns of the terminal
 
@@ -47,23 +49,26 @@ std::vector<uint8_t> read_stdin() {
 
 class PredictCommand : public ImageModelCommand {
   std::vector<std::string> images_;
-  bool test_ = false, invert_ = false;
+  bool test_ = false, invert_ = false, ink_ = false;
   int64_t count_ = 10, top_ = 3;
   Json tested_;  // the data, with --test
   report::Rows rows_{.table = {.title = "predictions"}};
-  std::vector<std::string> light_;  // names of images that look like ink on paper, to a model of light strokes
-  Json unread_ = Json::array();     // files, and why
+  // Names of images that a model of light strokes would know if they were inverted, or prepared as ink.
+  std::vector<std::string> light_, photographed_;
+  Json unread_ = Json::array();  // files, and why
   std::optional<Error> first_error_;
 
   void declare(cli::Flags& flags) override {
     flags.examples(
         {"train --save-model digits.safetensors", "predict --model digits.safetensors --test",
-         "predict --model digits.safetensors photo.png scan.pgm --invert",
+         "predict --model digits.safetensors photo.jpg --ink   # a digit in ink on paper, or in chalk on a board",
+         "predict --model digits.safetensors drawing.png scan.pgm --invert",
          "predict --model digits.safetensors scans --json answers.json   # a folder",
          "predict --model digits.safetensors - <photo.png"},
         "Prints the most probable classes of each image, on a terminal below the image as the model gets it: grey or\n"
         "coloured and resized, which the line below the picture says. Models of digits expect light strokes on black:\n"
-        "--invert is for ink on paper. docs/model_files.md describes the files.");
+        "--ink is for photographs, --invert for images that have black and white the other way round and nothing\n"
+        "else. docs/model_files.md describes the files.");
     flags.model_file(model_);
     flags.words("IMAGE", images_, 0, 1000,
                 "PNG, JPEG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
@@ -72,7 +77,11 @@ class PredictCommand : public ImageModelCommand {
     flags.integer("--count", own(), count_, 1, 10000, "How many of them");
     flags.data(data_);
     flags.integer("--top", own(), top_, 1, 1000, "Classes to print of each image");
-    flags.on_off("--invert", own(), invert_, "Swap black and white in the files");
+    flags.on_off("--invert", own().needs([this] { return !test_; }, "is for IMAGE files alone"), invert_,
+                 "Swap black and white in the files");
+    flags.on_off(
+        "--ink", own().needs([this] { return !test_ && !invert_; }, "is for IMAGE files alone, and without --invert"),
+        ink_, "Prepare photographs of ink or chalk as MNIST's digits were: ground divided out, cut out, centred");
   }
 
   void print(const std::string& text) const {
@@ -118,13 +127,30 @@ class PredictCommand : public ImageModelCommand {
     const std::string name = path == "-" ? "stdin" : printable(path);
     const ModelSizes& sizes = loaded_.description.sizes;
     const std::vector<uint8_t> bytes = path == "-" ? read_stdin() : read_file(path, max_image_file_bytes);
-    FittedImage fitted = decode_to_fit(bytes, name, {sizes.rows, sizes.columns, sizes.channels});
+    const ImageShape wanted = {sizes.rows, sizes.columns, sizes.channels};
+    FittedImage fitted = ink_ ? decode_ink(bytes, name, wanted) : decode_to_fit(bytes, name, wanted);
+    const bool is_resized =
+        std::ranges::any_of(fitted.changes, [](const std::string& change) { return change.starts_with("resized"); });
     if (invert_) {
       invert(fitted.image);
       fitted.changes.emplace_back("inverted");
     }
     answer(name, fitted.image, fitted.changes, no_label);
-    if (border_mean(fitted.image) >= light_border && loaded_.description.scale.mean < dark_mean) light_.push_back(name);
+    if (ink_ || loaded_.description.scale.mean >= dark_mean) return;
+    const double border = border_mean(fitted.image);
+    if (is_resized && wanted.channels == 1 && border >= grey_border) {
+      photographed_.push_back(name);
+    } else if (!invert_ && border >= light_border) {
+      light_.push_back(name);
+    }
+  }
+
+  // One hint for all images that it may help.
+  static void hint(const std::vector<std::string>& names, const char* found, const char* advice) {
+    if (names.empty()) return;
+    const std::string others = names.size() > 1 ? fmt::format(" (and of {} more)", names.size() - 1) : "";
+    cli::notice(fmt::format("{}: its border is {}{}, and the model learned dark images; {}", names.front(), found,
+                            others, advice));
   }
 
   // Goes on after a file that cannot be read, so that the answers to the others are there.
@@ -140,14 +166,6 @@ class PredictCommand : public ImageModelCommand {
         if (files.size() > 1 || images_.size() > 1) cli::notice(error.what());
       }
     }
-    if (!light_.empty() && !invert_) {
-      const std::string others = light_.size() > 1 ? fmt::format(" (and of {} more)", light_.size() - 1) : "";
-      cli::notice(
-          fmt::format("{}: its border is light{}, and the model learned dark images; if it is ink on paper, "
-                      "give --invert",
-                      light_.front(), others));
-    }
-    light_.clear();
   }
 
   void predict_test() {
@@ -174,12 +192,15 @@ class PredictCommand : public ImageModelCommand {
     for (const char* flag : {"--count", "--data", "--size", "--test-split"}) {
       if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
     }
-    if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
     outputs_.open();
     if (!test_ && loaded_.description.type != DType::u8) {
       fail(ExitCode::usage, "{}: a model of f32 values, not of images; use --test", model_);
     }
     const int64_t channels = loaded_.description.sizes.channels;
+    if (ink_ && (channels != 1 || loaded_.description.scale.mean >= dark_mean)) {
+      fail(ExitCode::usage, "--ink: makes light strokes on black, and {} learned {} images; leave it out", model_,
+           channels == 1 ? "light" : "colour");
+    }
     if (!test_ && channels != 1 && channels != 3) {
       fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,
            channels);
@@ -194,6 +215,8 @@ class PredictCommand : public ImageModelCommand {
       }
       predict_files(files);
     }
+    hint(photographed_, "not black", "if it is a photograph of ink on paper, or of chalk on a board, give --ink");
+    hint(light_, "light", "if it is ink on paper, give --invert");
     const auto fail_if_unread = [&] {
       if (!first_error_) return;
       if (unread_.size() == 1 && rows_.json.empty()) throw *first_error_;

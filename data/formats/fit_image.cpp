@@ -94,8 +94,10 @@ Image resized(const Image& image, const ImageShape& full, int64_t part, const Im
   return changed;
 }
 
+}  // namespace
+
 // Turning comes last: the row that stands for fewer rows is then still the last one.
-FittedImage fit(StoredImage&& given, const ImageShape& wanted) {
+FittedImage fit_stored(StoredImage&& given, const ImageShape& wanted) {
   check(wanted.channels == 1 || wanted.channels == 3, "fit_image: {} channels, expected 1 or 3", wanted.channels);
   FittedImage fitted{std::move(given.image), {}};
   Image& image = fitted.image;
@@ -121,12 +123,12 @@ FittedImage fit(StoredImage&& given, const ImageShape& wanted) {
   return fitted;
 }
 
-}  // namespace
-
-FittedImage fit_image(const Image& image, const ImageShape& wanted) { return fit({image, image.shape}, wanted); }
+FittedImage fit_image(const Image& image, const ImageShape& wanted) {
+  return fit_stored(StoredImage{image, image.shape}, wanted);
+}
 
 FittedImage decode_to_fit(std::span<const uint8_t> file, const std::string& name, const ImageShape& wanted) {
-  return fit(decode_stored(file, name, largest_side_to_fit, wanted), wanted);
+  return fit_stored(decode_stored(file, name, largest_side_to_fit, wanted), wanted);
 }
 
 void invert(Image& image) {

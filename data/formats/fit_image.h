@@ -21,9 +21,11 @@ struct FittedImage {
 // what it covers, weighted by area; the ratio of the sides is not kept.
 // REQUIRES: `wanted` has 1 or 3 channels
 FittedImage fit_image(const Image& image, const ImageShape& wanted);
-// fit_image() of a file, upright: the one way from files to samples of another size, for training and for predictions,
-// so that both see the same pixels. Of a JPEG that is decoded smaller, the last row and column weigh as much as they
-// stand for. Throws as decode_stored().
+// The same of an image as a file stores it, upright: the one way from files to samples of another size, for training
+// and for predictions, so that both see the same pixels. Of a JPEG that is decoded smaller, the last row and column
+// weigh as much as they stand for.
+FittedImage fit_stored(StoredImage&& stored, const ImageShape& wanted);
+// The same of a file. Throws as decode_stored().
 FittedImage decode_to_fit(std::span<const uint8_t> file, const std::string& name, const ImageShape& wanted);
 
 // Black becomes white: digits in ink on paper become those of MNIST. REQUIRES: 1 or 3 channels

@@ -262,6 +262,8 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
       {flags + exact + " --test", 2, "IMAGE files and --test, expected"},
       {flags + exact + " --count 2", 2, "--count: is for --test alone"},
       {flags + "--test --invert", 2, "--invert: is for IMAGE files alone"},
+      {flags + "--test --ink", 2, "--ink: is for IMAGE files alone, and without --invert"},
+      {flags + exact + " --invert --ink", 2, "--ink: is for IMAGE files alone, and without --invert"},
       {flags + "/nowhere/x.png", 4, "/nowhere/x.png: cannot be opened"},
       {flags + trained.file, 3, "digits.safetensors: starts neither as PNG nor as JPEG or PGM"},
       {flags + write("huge.pgm", {'P', '5', ' ', '5', '0', '0', '0', ' ', '1', ' ', '2', '5', '5', ' '}), 3,

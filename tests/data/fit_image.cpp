@@ -6,11 +6,14 @@
 
 #include <cstdlib>
 
+#include "data/formats/ink.h"
 #include "engine/error.h"
+#include "tests/support/handwriting.h"
 
 namespace {
 
 using namespace hs;
+using namespace hs::test;
 using Pixels = std::vector<uint8_t>;
 
 Pixels resized(const Pixels& pixels, const ImageShape& from, const ImageShape& to) {
@@ -106,6 +109,81 @@ TEST_CASE("ink on paper") {
   invert(image);
   CHECK(image.pixels == Pixels{5, 5, 5, 5, 255, 5, 5, 5, 5});
   CHECK(border_mean(image) == 5);
+}
+
+Image ink_of(const Image& photograph, const ImageShape& wanted = {28, 28}) {
+  return decode_ink(encode_pgm(photograph), "FILE", wanted).image;
+}
+
+// The box of what is not black: top, bottom, left, right; and the centre of mass.
+struct Place {
+  int64_t top, bottom = 0, left, right = 0;
+  double mass = 0, row = 0, column = 0;
+};
+Place place_of(const Image& image) {
+  const auto [rows, columns, channels] = image.shape;
+  Place place{.top = rows, .left = columns};
+  for (int64_t at = 0; at < rows * columns; ++at) {
+    const double weight = image.pixels[static_cast<size_t>(at)];
+    if (weight == 0) continue;
+    place.top = std::min(place.top, at / columns), place.bottom = std::max(place.bottom, at / columns + 1);
+    place.left = std::min(place.left, at % columns), place.right = std::max(place.right, at % columns + 1);
+    place.mass += weight;
+    place.row += weight * (static_cast<double>(at / columns) + 0.5);
+    place.column += weight * (static_cast<double>(at % columns) + 0.5);
+  }
+  place.row /= place.mass, place.column /= place.mass;
+  return place;
+}
+
+TEST_CASE("ink: photographs become what clean scans become, and lie as MNIST's digits do") {
+  for (int digit = 0; digit < 10; ++digit) {
+    CAPTURE(digit);
+    const Photograph how = way_of(digit);
+    const Photograph clean{.size = how.size, .pen = how.pen, .slant = how.slant, .middle = how.middle};
+    const Image image = ink_of(photograph_of(strokes_of(digit), how));
+    const Place place = place_of(image);
+    CHECK(std::max(place.bottom - place.top, place.right - place.left) == 20);
+    CHECK(std::abs(place.row - 14) <= 0.5);
+    CHECK(std::abs(place.column - 14) <= 0.5);
+    CHECK(std::ranges::max(image.pixels) == 255);
+    const double scan = place_of(ink_of(photograph_of(strokes_of(digit), clean))).mass;
+    CHECK(std::abs(place.mass - scan) < 0.05 * scan);
+  }
+}
+
+TEST_CASE("ink: other sizes, thin pens, strokes at the edge, and no ink") {
+  const std::vector<Stroke> seven = strokes_of(7);
+  const Place tall = place_of(ink_of(photograph_of(seven, {}), {56, 42}));
+  CHECK(tall.bottom - tall.top == 40);
+  CHECK(std::abs(tall.row - 28) <= 0.5);
+  CHECK(std::abs(tall.column - 21) <= 0.5);
+  // Thick strokes stay as thick, and thin ones become thicker.
+  const double thin = place_of(ink_of(photograph_of(seven, {.pen = 2}))).mass,
+               medium = place_of(ink_of(photograph_of(seven, {.pen = 9}))).mass,
+               thick = place_of(ink_of(photograph_of(seven, {.pen = 18}))).mass;
+  CHECK(thin > 0.75 * medium);
+  CHECK(thick > 1.5 * medium);
+  // A digit that the picture cuts off, with a speck beside it; and one beside the rim of a table.
+  const std::vector<Stroke> speck = {{{-40, 50}, {-40, 54}}};
+  std::vector<Stroke> both = seven;
+  both.insert(both.end(), speck.begin(), speck.end());
+  CHECK(place_of(ink_of(photograph_of(both, {.size = 560, .pen = 2, .middle = {300, 280}}))).mass > 0.7 * medium);
+  both.push_back({{-150, -100}, {-60, 300}});
+  const double alone = place_of(ink_of(photograph_of(seven, {}))).mass;
+  CHECK(std::abs(place_of(ink_of(photograph_of(both, {}))).mass - alone) < 0.02 * alone);
+
+  const FittedImage fitted = decode_ink(encode_pgm(photograph_of(seven, {.pen = 2})), "FILE", {28, 28});
+  REQUIRE(fitted.changes.size() == 5);
+  CHECK(fitted.changes[1] == "ink made light");
+  CHECK(fitted.changes[2].starts_with("cut to the ink, 1"));
+  CHECK(fitted.changes[3].starts_with("strokes made "));
+  CHECK(fitted.changes[4] == "fitted into 20 x 20, its centre of mass in the middle");
+  for (const double noise : {0.0, 10.0}) {
+    const Image blank = photograph_of({}, {.soft_shadow = 0.5, .noise = noise});
+    CHECK_THROWS_WITH_AS(ink_of(blank), doctest::Contains("FILE: no ink was found"), Error);
+  }
+  CHECK_THROWS_AS(ink_of({{1, 1}, {0}}), Error);
 }
 
 }  // namespace
