@@ -84,7 +84,7 @@ float threshold_of(const std::vector<float>& contrasts) {
   return threshold;
 }
 
-// Pixels of ink that touch each other, at corners too.
+// Pixels of ink that touch each other, at corners too, without those of the edge itself.
 struct Part {
   std::vector<int64_t> pixels;
   bool reaches_edge = false;
@@ -92,23 +92,23 @@ struct Part {
 
 std::vector<Part> parts_of(std::vector<float> contrasts, float threshold, const ImageShape& shape) {
   std::vector<Part> parts;
-  const auto take = [&](int64_t at, std::vector<int64_t>& pixels) {
+  const auto take = [&](int64_t at, Part& part) {
     if (contrasts[static_cast<size_t>(at)] < threshold) return;
+    const int64_t row = at / shape.columns, column = at % shape.columns;
+    if (row == 0 || row == shape.rows - 1 || column == 0 || column == shape.columns - 1) {
+      part.reaches_edge = true;
+      return;
+    }
     contrasts[static_cast<size_t>(at)] = 0;
-    pixels.push_back(at);
+    part.pixels.push_back(at);
   };
   for (int64_t start = 0; start < std::ssize(contrasts); ++start) {
     Part part;
-    take(start, part.pixels);
+    take(start, part);
     for (size_t next = 0; next < part.pixels.size(); ++next) {
-      const int64_t row = part.pixels[next] / shape.columns, column = part.pixels[next] % shape.columns;
-      if (row == 0 || row == shape.rows - 1 || column == 0 || column == shape.columns - 1) {
-        part.reaches_edge = true;
-      }
-      for (int64_t r = std::max<int64_t>(0, row - 1); r <= std::min(shape.rows - 1, row + 1); ++r) {
-        for (int64_t c = std::max<int64_t>(0, column - 1); c <= std::min(shape.columns - 1, column + 1); ++c) {
-          take(r * shape.columns + c, part.pixels);
-        }
+      const int64_t at = part.pixels[next];
+      for (const int64_t line : {at - shape.columns, at, at + shape.columns}) {
+        for (int64_t near = line - 1; near <= line + 1; ++near) take(near, part);
       }
     }
     if (part.pixels.size() >= smallest_sign) parts.push_back(std::move(part));
@@ -194,7 +194,6 @@ FittedImage decode_ink(std::span<const uint8_t> file, const std::string& name, c
     fail(ExitCode::bad_input, "{}: no ink was found, expected a sign that is darker or lighter than what is around it",
          name);
   }
-  std::erase_if(fitted.changes, [](const std::string& change) { return change.starts_with("resized"); });
   fitted.changes.emplace_back("background divided out");
   if (dark > 0) fitted.changes.emplace_back("ink made light");
   Image sign = drawn(pixels, shape.columns, 0);

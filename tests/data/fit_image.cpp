@@ -174,11 +174,11 @@ TEST_CASE("ink: other sizes, thin pens, strokes at the edge, and no ink") {
   CHECK(std::abs(place_of(ink_of(photograph_of(both, {}))).mass - alone) < 0.02 * alone);
 
   const FittedImage fitted = decode_ink(encode_pgm(photograph_of(seven, {.pen = 2})), "FILE", {28, 28});
-  REQUIRE(fitted.changes.size() == 5);
-  CHECK(fitted.changes[1] == "ink made light");
-  CHECK(fitted.changes[2].starts_with("cut to the ink, 1"));
-  CHECK(fitted.changes[3].starts_with("strokes made "));
-  CHECK(fitted.changes[4] == "fitted into 20 x 20, its centre of mass in the middle");
+  REQUIRE(fitted.changes.size() == 6);
+  CHECK(fitted.changes[2] == "ink made light");
+  CHECK(fitted.changes[3].starts_with("cut to the ink, 1"));
+  CHECK(fitted.changes[4].starts_with("strokes made "));
+  CHECK(fitted.changes[5] == "fitted into 20 x 20, its centre of mass in the middle");
   for (const double noise : {0.0, 10.0}) {
     const Image blank = photograph_of({}, {.soft_shadow = 0.5, .noise = noise});
     CHECK_THROWS_WITH_AS(ink_of(blank), doctest::Contains("FILE: no ink was found"), Error);
