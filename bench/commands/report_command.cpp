@@ -1,5 +1,7 @@
-// halfstep-bench report: renders existing records as tables and charts, several side by side.
+// halfstep-bench report: renders existing records as tables and charts, several side by side, or a model as a page to
+// draw on.
 #include "bench/commands/commands.h"
+#include "bench/report/drawing.h"
 #include "bench/report/merged.h"
 
 namespace hs::bench::commands {
@@ -40,16 +42,31 @@ void shorten(std::vector<report::NamedRecord>& records) {
 
 class ReportCommand : public RecordingCommand {
   std::vector<std::string> paths_;
-  std::string filter_;
+  std::string filter_, draw_;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"report run.json --html run.html", "report run.json --md -",
                     "report before.json after.json runs/ --html runs.html   # all runs in one table and one chart",
-                    "report runs/ --filter bf16"},
+                    "report runs/ --filter bf16",
+                    "report --draw digits.safetensors --html draw.html   # a page to draw a digit on"},
                    "docs/reports.md says how to read the charts.");
-    flags.words("RECORD", paths_, 1, 1000,
+    flags.words("RECORD", paths_, 0, 1000,
                 "Records that --json wrote, and folders of them; the runs of several are shown side by side");
     flags.text("--filter", own(), filter_, "TEXT", "Of several records, only the runs whose name contains it");
+    flags.text(
+        "--draw", own(), draw_, "MODEL",
+        "Instead of records, a file that train --save-model wrote: a page on which its model reads what is drawn");
+  }
+
+  void draw(const cli::Flags& flags) {
+    if (!paths_.empty()) fail(ExitCode::usage, "report: RECORD and --draw, expected one of them");
+    for (const char* flag : {"--json", "--csv", "--md", "--filter"}) {
+      if (flags.given(flag)) fail(ExitCode::usage, "{}: is for records, --draw has --html alone", flag);
+    }
+    if (!flags.given("--html")) fail(ExitCode::usage, "--draw {}: there is no --html FILE to write the page to", draw_);
+    outputs_.open();
+    outputs_.write_page(report::drawing_page(load_model(draw_)));
+    outputs_.print_report_path();
   }
 
   // What has no timed rows is an error where it was named, and passed over in a folder.
@@ -78,6 +95,8 @@ class ReportCommand : public RecordingCommand {
   }
 
   void run(const cli::Flags& flags) override {
+    if (!draw_.empty()) return draw(flags);
+    if (paths_.empty()) fail(ExitCode::usage, "report RECORD: 0 given, expected 1 or more, or --draw MODEL");
     outputs_.open();
     const bool is_one = paths_.size() == 1 && !is_folder(paths_[0]) && !flags.given("--filter");
     const Json record = is_one ? report::read_record(paths_[0]) : report::merged(read_all(), filter_);

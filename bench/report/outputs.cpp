@@ -102,6 +102,11 @@ void Outputs::write(const Json& given) {
   each.end();
 }
 
+void Outputs::write_page(const std::string& html) {
+  files_.back().write(html);
+  files_.back().keep();
+}
+
 bool Outputs::page_is_due() const {
   const OutputFile& page = files_.back();
   return shows_running_ && page.is_wanted() && !page.is_stream() && (running_.is_null() || seconds_since(shown_) >= 1);

@@ -37,6 +37,8 @@ class Outputs {
   bool use_stdout() const;
   // Writes each of the files, as EachOutput. Throws Error (io).
   void write(const Json& record);
+  // Writes --html alone, a page of another kind. Throws Error (io).
+  void write_page(const std::string& html);
   // Writes the files, shows the record on the terminal, though a file could not be written, and prints the path of the
   // report. With a headline: adds what present() does before.
   void finish(const Json& record);

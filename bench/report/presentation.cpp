@@ -151,7 +151,8 @@ bool is_word(const std::string& name) {
          std::ranges::all_of(name, [](char c) { return c > ' ' && c != ',' && c != '"'; });
 }
 
-// JSON for a script element: no part of it may look like a tag.
+}  // namespace
+
 std::string inside_script(const Json& value) {
   std::string safe;
   for (const char c : bench::to_text(value)) c == '<' ? safe += "\\u003c" : safe += c;
@@ -161,8 +162,6 @@ std::string inside_script(const Json& value) {
 std::string filled(std::string page, const std::string& place, const std::string& content) {
   return page.replace(page.find(place), place.size(), content);
 }
-
-}  // namespace
 
 void flatten(const Json& object, const std::string& prefix, Json& flat) {
   for (const auto& [name, value] : object.items()) {

@@ -42,6 +42,9 @@ std::string markdown(const Json& record);
 // bench/report/report.html with two elements filled in: "record" is the record unchanged, "shown" is the terminal's
 // view of it. The record is one that check_record() has seen.
 std::string html_report(const Json& record);
+// The parts of it, for other pages. JSON for a script element: no part of it may look like a tag.
+std::string inside_script(const Json& value);
+std::string filled(std::string page, const std::string& place, const std::string& content);
 
 // For programs: a line per row, RFC 4180, every digit; a missing value is empty. `train` and `techniques` always have
 // the same columns; other commands have the scalar members of their list ("rows", "calls", or the variants of

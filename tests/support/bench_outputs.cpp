@@ -111,6 +111,18 @@ std::string drawn(const std::string& html) {
   return drawn(folder.path);
 }
 
+std::string in_browser(const std::filesystem::path& page, const std::string& after) {
+  if (*HALFSTEP_CHROMIUM == '\0') {
+    MESSAGE("skipped: no Chromium, so what the page computes is not checked");
+    return "";
+  }
+  const ChildResult result = run_shell(fmt::format(
+      "'{}' --headless --no-sandbox --disable-gpu --user-data-dir='{}.profile' --dump-dom 'file://{}{}' 2>/dev/null",
+      HALFSTEP_CHROMIUM, page.string(), page.string(), after));
+  REQUIRE(result.status == 0);
+  return result.output;
+}
+
 Cells parse_csv(const std::string& text) {
   Cells cells;
   size_t at = 0;

@@ -14,6 +14,9 @@ void check_report(const std::string& html, const nlohmann::json& record);
 std::string drawn(const std::string& html);
 // The same for all reports in a folder, concatenated.
 std::string drawn(const std::filesystem::path& folder);
+// What Chromium makes of a page, by its elements, whose address ends with `after`. Without Chromium, prints so and
+// returns an empty string.
+std::string in_browser(const std::filesystem::path& page, const std::string& after);
 
 using Cells = std::vector<std::vector<std::string>>;
 Cells parse_csv(const std::string& text);  // RFC 4180; fails the test if it is not
