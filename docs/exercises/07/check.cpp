@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "docs/exercises/07/exercise.h"
+#include "docs/exercises/clock.h"
+#include "docs/exercises/vectors.h"
 
 namespace {
 
@@ -21,9 +24,11 @@ struct Slots {
   std::atomic<int> clashes = 0, misplaced = 0, running = 0;
   std::atomic<int64_t> filled = 0;
   std::atomic<std::thread::id> filler;
+  Clock clock{[this] { return "run() does not return: it has filled " + std::to_string(filled) + " batches."; }};
 
   void enter(int64_t batch, int slot) {
     ++running;
+    clock.tick();
     misplaced += slot != batch % 2;
     clashes += busy.at(static_cast<size_t>(slot))++ != 0;
   }
@@ -82,7 +87,7 @@ TEST_CASE("the next batch is filled while one is used, and the one after it is n
     REQUIRE_MESSAGE(slots.filler.load() != std::this_thread::get_id(), "fill runs on the thread that trains");
     const int64_t ahead = std::min<int64_t>(batch + 2, 20);
     const int64_t seen = slots.use(batch, slot, [&] {
-      for (int wait = 0; slots.filled < ahead && wait < 10'000; ++wait) wait_a_moment();
+      for (int wait = 0; slots.filled < ahead && wait < 1000; ++wait) wait_a_moment();
       for (int wait = 0; wait < 5; ++wait) wait_a_moment();  // time for a fill that should not begin
     });
     REQUIRE(slots.filled == ahead);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "docs/exercises/08/exercise.h"
+#include "docs/exercises/vectors.h"
 #include "engine/random.h"
 
 namespace {

@@ -25,7 +25,8 @@ struct Stage {
 // no backward needs, then their backward functions, and drops each activation as soon as nothing will read it.
 //
 //   stages run forward:   n + (n - segments)
-//   live at a time:       at most segments + length + 1 activations, x and y included
+//   live at a time:       at most segments + max(2, length - 1) activations, x and y included, and never more than
+//                         these rules need
 //   keys:                 stage i always gets first_key + i
 //
 // REQUIRES: stages is not empty, length > 0

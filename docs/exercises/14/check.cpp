@@ -5,15 +5,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "docs/exercises/14/exercise.h"
+#include "docs/exercises/clock.h"
 #include "docs/exercises/vectors.h"
 
-using exercise::Buckets;
 using namespace std::chrono_literals;
 using Sums = std::vector<std::vector<float>>;
 
@@ -23,6 +25,7 @@ namespace {
 class Log {
  public:
   std::function<void()> during = [] {};  // runs within each all-reduce
+  std::atomic<int> running = 0;
 
   exercise::AllReduce all_reduce() {
     return [this](size_t bucket, std::span<float> values) {
@@ -33,6 +36,11 @@ class Log {
         threads_.push_back(std::this_thread::get_id());
         changed_.notify_all();
       }
+      const struct Running {
+        std::atomic<int>& count;
+        explicit Running(std::atomic<int>& count) : count(count) { ++count; }
+        ~Running() { --count; }  // also if it throws
+      } now(running);
       during();
       for (float& value : values) value *= 2;
     };
@@ -66,6 +74,46 @@ class Log {
   std::vector<std::thread::id> threads_;
 };
 
+// Buckets that say who waits in them.
+class Buckets {
+ public:
+  Buckets(const std::vector<size_t>& sizes, size_t capacity, Log& log)
+      : log_(log), buckets_(new exercise::Buckets(sizes, capacity, log.all_reduce())) {}
+  ~Buckets() {
+    within("the destructor", [&] { buckets_.reset(); });
+  }
+  void ready(size_t parameter, std::span<const float> gradient) {
+    within("ready()", [&] { buckets_->ready(parameter, gradient); });
+  }
+  Sums wait() {
+    Sums sums;
+    within("wait()", [&] { sums = buckets_->wait(); });
+    return sums;
+  }
+
+ private:
+  template <class Call>
+  void within(const char* name, const Call& call) {
+    const struct End {
+      Buckets& buckets;
+      ~End() { buckets.doing_ = nullptr, buckets.clock_.tick(); }
+    } end{*this};
+    doing_ = name, clock_.tick();
+    call();
+  }
+  std::string who_waits() {
+    const char* doing = doing_;
+    if (!doing) return "";
+    return doing + std::string(log_.running ? " waits while an all-reduce runs" : " waits while no all-reduce runs") +
+           "; begun so far: " + std::to_string(log_.order().size());
+  }
+
+  Log& log_;
+  std::unique_ptr<exercise::Buckets> buckets_;
+  std::atomic<const char*> doing_ = nullptr;
+  Clock clock_{[this] { return who_waits(); }};
+};
+
 const std::vector<size_t> sizes = {2, 1, 3, 1};  // with a capacity of 3: buckets {3, 2}, {1, 0}
 const Sums gradients = {{1, 2}, {3}, {4, 5, 6}, {7}}, doubled = {{2, 4}, {6}, {8, 10, 12}, {14}};
 
@@ -73,7 +121,7 @@ const Sums gradients = {{1, 2}, {3}, {4, 5, 6}, {7}}, doubled = {{2, 4}, {6}, {8
 
 TEST_CASE("what is in which bucket, and the sums of several steps") {
   Log log;
-  Buckets buckets(sizes, 3, log.all_reduce());
+  Buckets buckets(sizes, 3, log);
   for (int step = 0; step < 3; ++step) {
     for (size_t i = 4; i-- > 0;) buckets.ready(i, gradients[i]);
     CHECK(buckets.wait() == doubled);
@@ -89,7 +137,7 @@ TEST_CASE("a bucket leaves while backward runs, and ready() does not wait for it
   Log log;
   std::mutex backward;
   log.during = [&] { const std::lock_guard until_backward_has_ended(backward); };
-  Buckets buckets(sizes, 3, log.all_reduce());
+  Buckets buckets(sizes, 3, log);
   {
     const std::lock_guard running(backward);
     buckets.ready(3, gradients[3]);
@@ -105,7 +153,7 @@ TEST_CASE("a bucket leaves while backward runs, and ready() does not wait for it
 
 TEST_CASE("a bucket that is complete too early waits for those before it") {
   Log log;
-  Buckets buckets({1, 1, 1, 1}, 1, log.all_reduce());
+  Buckets buckets({1, 1, 1, 1}, 1, log);
   for (const size_t parameter : {0, 2, 1}) buckets.ready(parameter, std::vector<float>{1});
   CHECK_MESSAGE(!log.begun(1, 50ms), "a bucket has left before bucket 0");
   buckets.ready(3, std::vector<float>{1});
@@ -115,7 +163,7 @@ TEST_CASE("a bucket that is complete too early waits for those before it") {
 
 TEST_CASE("a parameter that is not used has a gradient of 0 and is sent, without the numbers of the step before") {
   Log log;
-  Buckets buckets(sizes, 3, log.all_reduce());
+  Buckets buckets(sizes, 3, log);
   for (size_t i = 0; i < 4; ++i) buckets.ready(i, gradients[i]);
   buckets.wait();
   buckets.ready(1, gradients[1]);
@@ -129,7 +177,7 @@ TEST_CASE("an exception reaches wait(), and the next step begins empty") {
   log.during = [&] {
     if (broken) throw std::runtime_error("rank 3 has ended");
   };
-  Buckets buckets(sizes, 3, log.all_reduce());
+  Buckets buckets(sizes, 3, log);
   for (size_t i = 4; i-- > 0;) buckets.ready(i, gradients[i]);
   CHECK_THROWS_WITH_AS(buckets.wait(), "rank 3 has ended", std::runtime_error);
   CHECK(log.order() == std::vector<size_t>{0});
@@ -140,6 +188,6 @@ TEST_CASE("an exception reaches wait(), and the next step begins empty") {
 
 TEST_CASE("destroyed in the middle of a step") {
   Log log;
-  Buckets(sizes, 3, log.all_reduce()).ready(3, gradients[3]);
+  Buckets(sizes, 3, log).ready(3, gradients[3]);
   CHECK(log.order().empty());
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "docs/exercises/18/exercise.h"
 
@@ -35,7 +36,8 @@ double forward_value(const Lora& lora, const Matrix& x, size_t row, size_t colum
 }
 
 // Compares a gradient with differences of L = sum of y * dy, which is linear in each single number.
-void check_gradient(const char* name, const Matrix& found, Matrix& variable, const std::function<double()>& loss) {
+void check_gradient(const std::string& name, const Matrix& found, Matrix& variable,
+                    const std::function<double()>& loss) {
   REQUIRE(found.rows == variable.rows);
   REQUIRE(found.columns == variable.columns);
   for (size_t i = 0; i < found.values.size(); ++i) {

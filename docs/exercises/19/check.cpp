@@ -75,4 +75,5 @@ TEST_CASE("a schedule in epochs counts updates") {
   CHECK(found.floor == 0.001);
   CHECK(found.warmup == 5);  // 1.5 epochs of 3 updates: 4.5
   CHECK(found.total == 12);
+  CHECK(exercise::in_epochs(0.1, 0.001, 0.4, 4, 3, 7).warmup == 2);  // 1.2
 }

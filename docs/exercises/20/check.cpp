@@ -65,7 +65,8 @@ TEST_CASE("as good as the best of all plans") {
         if (best == std::numeric_limits<int64_t>::max()) {
           REQUIRE_MESSAGE(!plan.has_value(), "no plan fits");
         } else {
-          REQUIRE(check(outputs, plan, budget) == best);
+          const int64_t cost = check(outputs, plan, budget);
+          REQUIRE(cost == best);
         }
       }
     }
@@ -81,8 +82,10 @@ TEST_CASE("equal stages: runs of 15, 14, 13, ... 1 outputs, and one kept after e
 }
 
 TEST_CASE("nothing to plan, and a budget for everything") {
-  CHECK(check({}, exercise::best_plan({}, 0), 0) == 0);
-  CHECK(check(chain(20, 1), exercise::best_plan(chain(20, 1), 1000), 1000) == 0);
+  const int64_t nothing = check({}, exercise::best_plan({}, 0), 0);
+  CHECK(nothing == 0);
+  const int64_t everything = check(chain(20, 1), exercise::best_plan(chain(20, 1), 1000), 1000);
+  CHECK(everything == 0);
 }
 
 TEST_CASE("a long chain, in time") {

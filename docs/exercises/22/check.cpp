@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "docs/exercises/22/exercise.h"
+#include "docs/exercises/vectors.h"
 
 using exercise::Memory;
 using exercise::Replayed;
@@ -77,17 +78,20 @@ TEST_CASE("launching while the stream records changes nothing") {
 
 TEST_CASE("replayed: the counter moves, and a new rate and new gradients are seen") {
   Stream stream;
-  Device device;
+  Device device, other;
+  Memory memory = device.memory();  // becomes another one before the replay comes
   Replayed replayed;
   int called = 0;
   int64_t launches = 0;
   for (int number = 0; number < 12; ++number) {
     device.prepare(number);
     replayed.run(stream, [&] {
-      const Memory memory = device.memory();  // gone when the replay comes
       ++called;
+      memory = device.memory();
       exercise::launch_step(stream, memory);
+      memory = other.memory();
     });
+    REQUIRE_MESSAGE(other.step == 0, "a kernel reads the caller's `memory`, which is another one by now: copy it");
     check_step(device, number);
     if (number == 1) launches = stream.launches;
   }
@@ -126,4 +130,17 @@ TEST_CASE("an exception while recording: nothing has run, and everything still w
   for (int i = 0; i < 3; ++i) REQUIRE_NOTHROW(replayed.run(stream, launch));
   CHECK(ran == 14);
   CHECK(called == 3);
+}
+
+TEST_CASE("an exception in the first call: the next one runs normally") {
+  Stream stream;
+  Replayed replayed;
+  int ran = 0, ran_within = 0;
+  const auto fails = [] { throw std::runtime_error("no memory"); };
+  CHECK_THROWS_WITH_AS(replayed.run(stream, fails), "no memory", std::runtime_error);
+  replayed.run(stream, [&] {
+    stream.launch([&] { ++ran; });
+    ran_within = ran;
+  });
+  CHECK_MESSAGE(ran_within == 1, "the call after the one that threw has been recorded");
 }

@@ -53,8 +53,8 @@ void launch_step(Stream& stream, const Memory& memory);
 class Replayed {  // a step that is launched once and then replayed
  public:
   // The first call runs launch() normally. The second records it and replays the record, and so does every later one:
-  // without calling launch() or stream.launch(). If launch() throws while it is recorded, this throws the same, nothing
-  // has run, the stream runs kernels again, and the next call records once more.
+  // without calling launch() or stream.launch(). If launch() throws, this throws the same, and the next
+  // call does what this one should have done; while it is recorded, nothing has run, and the stream runs kernels again.
   void run(Stream& stream, const std::function<void()>& launch);
 
  private:
