@@ -86,10 +86,11 @@ int main() {
   State lost[4] = {stopped, stopped, stopped, {}};
   std::fill_n(lost[0].mean, features, 0.0f), lost[1].step = 0, lost[2].position = 0;
   std::copy_n(stopped.w, features, lost[3].w);
-  const char* names[] = {"the means", "the count of steps", "the place in the epoch", "all but the weights"};
+  const char* names[] = {"without the means", "without the count of steps", "without the place in the epoch",
+                         "with the weights alone"};
   for (int i = 0; i < 4; ++i) {
     const float difference = trained(lost[i], 15).w[0] - expected.w[0];
-    std::printf("without %s: w[0] ends %+.4f off\n", names[i], difference);
+    std::printf("%s: w[0] ends %+.4f off\n", names[i], difference);
     same = same && difference != 0;
   }
   return same ? 0 : 1;
