@@ -39,6 +39,18 @@ inline Tensor kept(const Inputs&) {
   return y;
 }
 
+// Whether a modification of y is noticed: what is written is what was there.
+inline Tensor modified(const Inputs&) {
+  Tensor y = with_history(leaf());
+  y.mutable_data<float>()[0] = 0;
+  try {
+    backward(sum(y));
+  } catch (const Error&) {
+    return y;
+  }
+  throw Error(ExitCode::usage, "y was modified before backward, which did not notice: keep y.saved()");
+}
+
 // At the points, times `factor`.
 template <class F>
 auto at_points(F f, double factor = 1) {
@@ -62,13 +74,15 @@ inline const Examples rows([](Table& table) {
                    .differentiable = false,
                    .integers = false,
                    .nan = false};
-  table.insert(table.end(), 3, row);
-  table[table.size() - 2].name = "softplus, 3 times the gradient";
-  table[table.size() - 2].run = gradient;
-  table[table.size() - 2].reference = at_points([](double x) { return 3 / (1 + std::exp(-x)); });
-  table.back().name = "softplus, what backward keeps";
-  table.back().run = kept;
-  table.back().reference = at_points(value, 2);
+  table.insert(table.end(), 4, row);
+  table[table.size() - 3].name = "softplus, 3 times the gradient";
+  table[table.size() - 3].run = gradient;
+  table[table.size() - 3].reference = at_points([](double x) { return 3 / (1 + std::exp(-x)); });
+  table[table.size() - 2].name = "softplus, what backward keeps";
+  table[table.size() - 2].run = kept;
+  table[table.size() - 2].reference = at_points(value, 2);
+  table.back().name = "softplus, y modified before backward";
+  table.back().run = modified;
 });
 
 }  // namespace hs::examples::softplus_rows
