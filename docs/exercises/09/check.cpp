@@ -10,6 +10,7 @@
 
 using exercise::Activation;
 using exercise::Stage;
+using exercise::Values;
 
 namespace {
 
@@ -20,7 +21,7 @@ struct Chain {
 
   Activation make(double value) {
     peak = std::max(peak, ++live);
-    return {new double(value), [this](const double* p) {
+    return {new Values{value}, [this](const Values* p) {
               --live;
               delete p;
             }};
@@ -33,11 +34,11 @@ struct Chain {
       stages.push_back({[this, a, expected = first_key + i](const Activation& x, int64_t key) {
                           ++forwards;
                           wrong_keys += key != expected;
-                          return make(mask(key) * std::sin(a * *x));
+                          return make(mask(key) * std::sin(a * x->front()));
                         },
-                        [this, a, expected = first_key + i](const Activation& x, double dy, int64_t key) {
+                        [this, a, expected = first_key + i](const Activation& x, const Values& dy, int64_t key) {
                           wrong_keys += key != expected;
-                          return dy * mask(key) * a * std::cos(a * *x);
+                          return Values{dy.front() * mask(key) * a * std::cos(a * x->front())};
                         }});
     }
   }
@@ -74,10 +75,10 @@ TEST_CASE("the gradient, the number of forward runs and the peak, for all small 
       INFO(count, " stages in segments of ", length);
       Chain chain(count, 100);
       const int64_t segments = (count + length - 1) / length;
-      const double dx =
-          exercise::gradient(chain.stages, chain.make(0.7), length, 100, [](const Activation& y) { return 2 * *y; });
+      const Values dx = exercise::gradient(chain.stages, chain.make(0.7), length, 100,
+                                           [](const Activation& y) { return Values{2 * y->front()}; });
       REQUIRE_MESSAGE(chain.wrong_keys == 0, "a stage drew other random numbers than its key's");
-      REQUIRE(dx == doctest::Approx(expected_gradient(count, 100, 0.7)).epsilon(1e-12));
+      REQUIRE(dx.at(0) == doctest::Approx(expected_gradient(count, 100, 0.7)).epsilon(1e-12));
       REQUIRE_MESSAGE(chain.forwards == count + count - segments, "stages run forward");
       REQUIRE_MESSAGE(chain.peak <= needed(count, length),
                       "activations live at the same time: which variable still holds one?");
@@ -91,7 +92,7 @@ TEST_CASE("between the passes only the segments' inputs and the output are live"
   int live = 0;
   exercise::gradient(chain.stages, chain.make(0.3), 4, 5, [&](const Activation& y) {
     live = chain.live;
-    return 2 * *y;
+    return Values{2 * y->front()};
   });
   CHECK(live <= 3 + 1);
 }

@@ -5,12 +5,12 @@
 
 namespace exercise {
 
-double gradient(std::span<const Stage> stages, const Activation& x, int64_t /*length*/, int64_t first_key,
-                const std::function<double(const Activation& y)>& loss_gradient) {
+Values gradient(std::span<const Stage> stages, const Activation& x, int64_t /*length*/, int64_t first_key,
+                const std::function<Values(const Activation& y)>& loss_gradient) {
   std::vector<Activation> inputs = {x};
   int64_t key = first_key;
   for (const Stage& stage : stages) inputs.push_back(stage.forward(inputs.back(), key++));
-  double dy = loss_gradient(inputs.back());
+  Values dy = loss_gradient(inputs.back());
   for (size_t i = stages.size(); i-- > 0;) dy = stages[i].backward(inputs[i], dy, --key);
   return dy;
 }

@@ -6,15 +6,18 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace exercise {
 
-using Activation = std::shared_ptr<const double>;  // lives until its last owner is destroyed
+using Values = std::vector<double>;
+using Activation = std::shared_ptr<const Values>;  // lives until its last owner is destroyed
 
 // y = f(x). `key` selects the random numbers of a stage with dropout: the same key draws the same mask.
 struct Stage {
   std::function<Activation(const Activation& x, int64_t key)> forward;
-  std::function<double(const Activation& x, double dy, int64_t key)> backward;  // dL/dx of this x, drawn by this key
+  std::function<Values(const Activation& x, const Values& dy, int64_t key)>
+      backward;  // dL/dx of this x, drawn by this key
 };
 
 // Runs x through all stages, and returns dL/dx, where loss_gradient(y) is dL/dy of the last stage's output y.
@@ -30,7 +33,7 @@ struct Stage {
 //   keys:                 stage i always gets first_key + i
 //
 // REQUIRES: stages is not empty, length > 0
-double gradient(std::span<const Stage> stages, const Activation& x, int64_t length, int64_t first_key,
-                const std::function<double(const Activation& y)>& loss_gradient);
+Values gradient(std::span<const Stage> stages, const Activation& x, int64_t length, int64_t first_key,
+                const std::function<Values(const Activation& y)>& loss_gradient);
 
 }  // namespace exercise

@@ -83,3 +83,14 @@ TEST_CASE("the scale grows, after the step that has earned it, and stays within 
   CHECK(hopeless.scale == 1);
   CHECK(hopeless.weight == 2);
 }
+
+TEST_CASE("a step with one gradient that is not finite") {
+  std::vector<float> weights = {1, 2, 3};
+  State state{.scale = 8, .finite = 5};
+  exercise::update(weights, std::vector<float>{8, INFINITY, 16}, 0.5f, 2000, state);
+  CHECK_MESSAGE((weights == std::vector<float>{1, 2, 3}), "one gradient that is not finite: no weight moves");
+  CHECK(state.scale == 4);
+  exercise::update(weights, std::vector<float>{8, 4, 0}, 0.5f, 2000, state);
+  CHECK((weights == std::vector<float>{0, 1.5f, 3}));
+  CHECK(state.finite == 1);
+}

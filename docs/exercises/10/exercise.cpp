@@ -3,7 +3,12 @@
 
 namespace exercise {
 
-void train(std::span<const Sample> samples, int steps, float rate, int /*growth_interval*/, State& state) {
+void update(std::span<float> weights, std::span<const float> gradients, float rate, int /*growth_interval*/,
+            State& /*state*/) {
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = f16(weights[i] - rate * gradients[i]);
+}
+
+void train(std::span<const Sample> samples, int steps, float rate, int growth_interval, State& state) {
   const float share = 1.0f / static_cast<float>(samples.size());
   for (int step = 0; step < steps; ++step) {
     float dw = 0;
@@ -12,7 +17,7 @@ void train(std::span<const Sample> samples, int steps, float rate, int /*growth_
       const float dy = f16(share * f16(y - sample.target));
       dw += f16(dy * sample.x);
     }
-    state.weight = f16(state.weight - rate * dw);
+    update({&state.weight, 1}, {&dw, 1}, rate, growth_interval, state);
   }
 }
 

@@ -22,11 +22,16 @@ struct Sample {
 };
 
 struct State {
-  float weight = 0;     // the master weight, f32
+  float weight = 0;     // the master weight of train(), f32
   float scale = 65536;  // of the loss; a power of two
   int finite = 0;       // steps since the scale last changed
   int skipped = 0;      // steps that were skipped
 };
+
+// A step: each weight -= rate * its gradient / scale, in f32. If one of the gradients is not finite, the step is
+// skipped: all weights stay as they are, and the scale is halved, to not below 1. After growth_interval finite steps
+// without a change of the scale it is doubled, to not above 2^24. state.weight is train()'s, and not used here.
+void update(std::span<float> weights, std::span<const float> gradients, float rate, int growth_interval, State& state);
 
 // Makes `steps` steps of gradient descent on L = 1/n sum (y - target)^2 / 2, with y = weight * x, as a GPU would in
 // f16:
@@ -35,10 +40,9 @@ struct State {
 //   backward   begins with dL/dL = scale; dy = scale / n * (y - target), then the product dy * x, are each rounded to
 //   f16;
 //              scale / n is f32, and so is the sum over the samples
-//   step       if dw is finite: weight -= rate * dw / scale, in f32. Otherwise weight stays as it is.
+//   step       update()
 //
-// A step with a dw that is not finite is skipped and halves the scale, to not below 1. After growth_interval finite
-// steps without a change of the scale it is doubled, to not above 2^24. REQUIRES: samples is not empty
+// REQUIRES: samples is not empty
 void train(std::span<const Sample> samples, int steps, float rate, int growth_interval, State& state);
 
 }  // namespace exercise

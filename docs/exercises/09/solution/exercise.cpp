@@ -5,15 +5,15 @@
 
 namespace exercise {
 
-double gradient(std::span<const Stage> stages, const Activation& x, int64_t length, int64_t first_key,
-                const std::function<double(const Activation& y)>& loss_gradient) {
+Values gradient(std::span<const Stage> stages, const Activation& x, int64_t length, int64_t first_key,
+                const std::function<Values(const Activation& y)>& loss_gradient) {
   const auto count = static_cast<int64_t>(stages.size());
   const auto run = [&](int64_t i, const Activation& input) {
     return stages[static_cast<size_t>(i)].forward(input, first_key + i);
   };
 
   std::vector<Activation> kept;
-  double dy = 0;
+  Values dy;
   {
     Activation now = x;
     for (int64_t i = 0; i < count; ++i) {

@@ -2,6 +2,20 @@
 
 namespace exercise {
 
+void update(std::span<float> weights, std::span<const float> gradients, float rate, int growth_interval, State& state) {
+  if (!std::ranges::all_of(gradients, [](float gradient) { return std::isfinite(gradient); })) {
+    ++state.skipped;
+    state.finite = 0;
+    state.scale = std::max(state.scale / 2, 1.0f);
+    return;
+  }
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] -= rate * (gradients[i] / state.scale);
+  if (++state.finite == growth_interval) {
+    state.finite = 0;
+    state.scale = std::min(state.scale * 2, 16777216.0f);
+  }
+}
+
 void train(std::span<const Sample> samples, int steps, float rate, int growth_interval, State& state) {
   for (int step = 0; step < steps; ++step) {
     // The only place where the scale enters: backward is linear in dL/dL, so every gradient is multiplied by it.
@@ -13,17 +27,7 @@ void train(std::span<const Sample> samples, int steps, float rate, int growth_in
       const float dy = f16(share * f16(y - sample.target));
       dw += f16(dy * sample.x);
     }
-    if (!std::isfinite(dw)) {
-      ++state.skipped;
-      state.finite = 0;
-      state.scale = std::max(state.scale / 2, 1.0f);
-      continue;
-    }
-    state.weight -= rate * (dw / state.scale);
-    if (++state.finite == growth_interval) {
-      state.finite = 0;
-      state.scale = std::min(state.scale * 2, 16777216.0f);
-    }
+    update({&state.weight, 1}, {&dw, 1}, rate, growth_interval, state);
   }
 }
 
