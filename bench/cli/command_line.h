@@ -206,6 +206,9 @@ Flags& Flags::named_choice(const std::string& flag, const Facts& facts, T& value
       [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
 }
 
+// Sets `path`, of a flag that takes a model's file, and refuses the states of a run.
+Flags::Reader model_reader(const std::string& flag, std::string& path);
+
 // A command: declares its flags and what else --help says, then runs with them. run() throws hs::Error on failure.
 class Command {
  public:

@@ -35,8 +35,8 @@ Flags& Flags::model(std::string& value) {
   return choice("--model", common(Group::model).moves({"step"}).compared(), value, model_names(), "Model");
 }
 
-Flags& Flags::model_file(std::string& path) {
-  const auto read = [&path](const std::string& word) {
+Flags::Reader model_reader(const std::string& flag, std::string& path) {
+  return [flag, &path](const std::string& word) {
     const std::filesystem::path given = path = word;
     const bool is_state = given.filename().native().starts_with("state-");
     const std::filesystem::path folder = !is_state                 ? given
@@ -44,10 +44,14 @@ Flags& Flags::model_file(std::string& path) {
                                                                    : std::filesystem::path(".");
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored) || !may_have_states(folder)) return;
-    fail(ExitCode::usage, "--model {}: is the state of a run; {} train --resume {} --save-model FILE writes its model",
+    fail(ExitCode::usage, "{} {}: is the state of a run; {} train --resume {} --save-model FILE writes its model", flag,
          printable_text(word), program_name, quoted(folder));
   };
-  return text("--model", common(Group::model), read, "", "FILE", "Model that train --save-model wrote");
+}
+
+Flags& Flags::model_file(std::string& path) {
+  return text("--model", common(Group::model), model_reader("--model", path), "", "FILE",
+              "Model that train --save-model wrote");
 }
 
 Flags& Flags::context(int64_t& value, const std::string& model) {

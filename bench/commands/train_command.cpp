@@ -121,10 +121,12 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     const std::string where = job_.repeat == 1 ? "" : fmt::format(" of run {}", job_.run);
     measure::Course course(seed, samples, experiment_.batch * experiment_.accumulate);
     bool has_stepped = false;
+    job_.epoch = 1, job_.step = 0;
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
       course.on_step(progress);
+      job_.epoch = progress.epoch, job_.step = progress.step;
       has_stepped = true;
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {

@@ -24,7 +24,7 @@ class FineTuning : public TrainPart {
     const auto has_adapters = [this] { return experiment_.lora.rank > 0; };
     constexpr const char* otherwise = "there are no adapters; give --lora 4 as well";
     flags
-        .text("--start", rare(Group::model).unrecorded(), experiment_.start, "FILE",
+        .text("--start", rare(Group::model).unrecorded(), cli::model_reader("--start", experiment_.start), "", "FILE",
               "Begin with the weights of a model that --save-model wrote")
         .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
     flags.integer("--lora", rare(Group::model).moves({"step"}), experiment_.lora.rank, 0, 4096,

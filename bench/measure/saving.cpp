@@ -208,8 +208,11 @@ class Saving : public TrainPart {
     if (!folder_) {
       if (!result.interrupted) return;
       // mpirun kills all ranks once one has ended with an error: it must not be this one before rank 0 has saved.
-      if (is_on()) cli::stay_at_the_end();
-      end_interrupted(is_on() ? "in a step; rank 0 says what is saved" : "in a step; " + job_.left);
+      if (!job_.ranks.is_first()) {
+        cli::stay_at_the_end();
+        end_interrupted("in a step; rank 0 says what is saved");
+      }
+      end_interrupted(fmt::format("after step {} of epoch {}; {}", job_.step, job_.epoch, job_.left));
     }
     folder_->finish();
     if (result.interrupted) end_interrupted(fmt::format("and saved; continue with {}", hint_));

@@ -26,6 +26,7 @@ struct TrainJob : NonCopyable {
   Goal goal;
   Ranks ranks;
   int64_t repeat = 1, run = 0;             // how many runs, and which of them this is, from 1
+  int64_t epoch = 0, step = 0;             // this run's last whole step; 0: it has taken none
   bool quiet = false, has_report = false;  // has_report: the record is written, not only shown
   bool is_saved = false;                   // by saving: a signal leaves a state that can be resumed
   bool saves_between_steps = false;        // by saving: in the middle of an epoch

@@ -166,9 +166,19 @@ TEST_CASE("a run that is stopped and not saved leaves the model that it was to w
   const std::string run = "train --model mlp --data synthetic --train 96 --test 32 --device cpu --epochs 10000 ";
   const Ended ended = run_bench_line(run + "--save-model m", around);
   CHECK(ended.code == 130);
-  CHECK(contains(ended.err, "stopped by SIGINT in a step; m has the model as it was then\n"));
+  CHECK(contains(ended.err, "stopped by SIGINT after step "));
+  CHECK(contains(ended.err, "; m has the model as it was then\n"));
   CHECK(contains(ended.err, "halfstep-bench: mlp on synthetic digits: 96 for training"));  // before the first epoch
   run_successfully("evaluate --model m --test 10", {.folder = folder.path});
+  run_successfully("train --model mlp --data synthetic --train 96 --test 32 --device cpu --epochs 1 --save run",
+                   {.folder = folder.path});
+  for (const std::string command :
+       {"predict --test --model ", "export --onnx o --model ", "generate --model ", "train --start "}) {
+    for (const std::string state : {"run", "run/state-000001.safetensors"}) {
+      check_one_line(run_bench_line(command + state, {.folder = folder.path}), 2,
+                     "is the state of a run; halfstep-bench train --resume run --save-model FILE writes its model");
+    }
+  }
 }
 
 TEST_CASE("saving too often is said, and recorded") {
