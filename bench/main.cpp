@@ -46,7 +46,8 @@ constexpr hs::bench::cli::CommandEntry commands[] = {
     {"bench peers", make_peers_command, "Measure other engines beside this one: use ./bench/run bench peers"},
     {"report", make_report_command, "Render a record again: table, Markdown, CSV, HTML", "Show records again"},
     {"compare", make_compare_command, "Compare two records, with a test of whether one is slower"},
-    {"data convert", make_convert_command, "Write a data set in another format", "Data, and this machine"},
+    {"data get", make_get_command, "Download a data set that is known by its name", "Data, and this machine"},
+    {"data convert", make_convert_command, "Write a data set in another format, or check that it can be read"},
     {"info", make_info_command, "Show the build, the machine and the kernels"},
 };
 

@@ -165,7 +165,7 @@ FoundDataset find_in_folder(const fs::path& folder) {
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
          "or one .txt file), NumPy arrays (x_train.npy and y_train.npy) and for images as CLASS/FILE.png, .jpg, .jpeg "
          "or .pgm, in it or in train/ and test/{}; "
-         "`data/get NAME DIR` downloads mnist, "
+         "`halfstep-bench data get NAME DIR` downloads mnist, "
          "fashion_mnist, cifar10 or tinyshakespeare",
          printable(folder), has_images(folder) ? ", but the images here are in no folder of a class" : "");
   }
@@ -179,8 +179,8 @@ FoundDataset find_in_folder(const fs::path& folder) {
 FoundDataset find_named(const SetIdentity& known) {
   const fs::path folder = first_there(default_places(known.name));
   if (folder.empty()) {
-    fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", known.name,
-         usual_places_text(known.name), known.name);
+    fail(ExitCode::io, "{}: not found in {}; `halfstep-bench data get {}` downloads it, and `synthetic` needs no files",
+         known.name, usual_places_text(known.name), known.name);
   }
   FoundDataset found = find_in_folder(folder);
   found.set = known;
@@ -194,7 +194,8 @@ void check_complete(const IdxPlace& place, size_t from, size_t to) {
     if (place.files[i].empty()) missing.push_back(place.names[i]);
   }
   if (missing.empty()) return;
-  fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz; `data/get NAME DIR` downloads a set",
+  fail(ExitCode::io,
+       "{}: {} not found, also not spelled with .idx or with .gz; `halfstep-bench data get NAME DIR` downloads a set",
        printable(place.folder), fmt::join(missing, ", "));
 }
 

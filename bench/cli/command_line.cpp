@@ -60,7 +60,9 @@ std::string program_footnote() {
   text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
   text += "  halfstep-bench train --repeat 3 --json -    the same with three seeds, results as JSON\n";
   text += "  halfstep-bench techniques                   every technique alone and together, with intervals\n";
-  text += "  halfstep-bench info                         what was built, and which kernels there are\n\n";
+  text += "  halfstep-bench info                         what was built, and which kernels there are\n";
+  text += "  halfstep-bench man | man -l -               all commands with all flags, as a page\n";
+  text += "  source <(halfstep-bench completion bash)    lets bash complete commands, flags and values\n\n";
   text += "Exit codes:\n";
   for (const ExitCodeRow& row : exit_code_table) {
     text += fmt::format("  {:>3}  {}\n", static_cast<int>(row.code), row.meaning);
@@ -303,9 +305,16 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   return within == words.end() ? "" : *within;
 }
 
+Declared::Declared(const CommandEntry& entry) : command(entry.make()), flags(std::string(entry.words)) {
+  command->name_ = entry.words;
+  command->declare_all(flags);
+}
+
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (words == std::vector<std::string>{"--version"}) return write_stdout(version_line());
+  if (words == std::vector<std::string>{"man"}) return write_stdout(manual(commands));
+  if (words == std::vector<std::string>{"completion", "bash"}) return write_stdout(completion(commands));
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
     words.emplace_back("--help");
@@ -324,12 +333,9 @@ void run_command_line(std::span<const CommandEntry> commands, int argc, const ch
   }
   const CommandEntry* entry = take_command(commands, words);
   if (entry == nullptr) fail_no_command(commands, words);
-  const std::unique_ptr<Command> command = entry->make();
-  command->name_ = entry->words;
-  Flags flags{std::string(entry->words)};
-  command->declare_all(flags);
-  if (!wants_help) return run(*command, entry->words, flags, words);
-  write_stdout(fmt::format("{}\n{}", entry->summary, flags.help(wants_all)));
+  Declared declared(*entry);
+  if (!wants_help) return run(*declared.command, entry->words, declared.flags, words);
+  write_stdout(fmt::format("{}\n{}", entry->summary, declared.flags.help(wants_all)));
 }
 
 }  // namespace hs::bench::cli

@@ -77,6 +77,7 @@ class Flags : NonCopyable {
     bool repeatable;
     std::string member;                   // its name in records
     std::vector<std::string> words = {};  // that are given
+    std::vector<std::string> choices = {};
     std::function<Json(const std::string& value)> saved = {};
   };
 
@@ -164,6 +165,9 @@ class Flags : NonCopyable {
   // A line or more for each flag, in groups; of a command with many flags only those that most people use, unless all
   // are wanted.
   std::string help(bool all) const;
+  // All of it for `man`, and what bash completes: of this command, as parts of manual() and completion().
+  std::string man_section() const;
+  std::string completion_case() const;
   // The members of a record's "config", in declaration order.
   Json config() const;
 
@@ -220,7 +224,7 @@ class Command {
   const std::string& name() const { return name_; }  // the words that users type; also of its records
 
  private:
-  friend void run_command_line(std::span<const struct CommandEntry> commands, int argc, const char* const* argv);
+  friend struct Declared;
   std::string name_;
 };
 
@@ -230,6 +234,17 @@ struct CommandEntry {
   std::string_view summary;
   std::string_view group = "";  // that begins with it in --help
 };
+
+// A command that has declared its flags.
+struct Declared {
+  explicit Declared(const CommandEntry& entry);
+  std::unique_ptr<Command> command;
+  Flags flags;
+};
+
+// The page for `man`, and the script that makes bash complete, of all commands with their flags (manual.cpp).
+std::string manual(std::span<const CommandEntry> commands);
+std::string completion(std::span<const CommandEntry> commands);
 
 // Runs the command that the arguments name. Throws Error (usage) for any mistake in them.
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv);

@@ -3,6 +3,7 @@
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/environment.h"
+#include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/printable.h"
 #include "models/files/run_folder.h"
@@ -84,6 +85,7 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
 Flags& Flags::data(DataChoice& choice) {
   text("--data", common(Group::data).known_as({"dataset"}).moves({"step", "wait"}).unrecorded(), choice.name, "NAME",
        "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
+  flags_.back().choices = dataset_names();
   size(choice.size);
   return real("--test-split", rare(Group::data).unrecorded(), choice.test_split, 0, 0.9,
               "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");

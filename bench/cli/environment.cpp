@@ -128,6 +128,14 @@ void make_temporary(TemporaryPath& folder) {
   fail(ExitCode::io, "{}: no temporary folder can be made in it: {}; set TMPDIR", printable(in), std::strerror(errno));
 }
 
+std::filesystem::path shared_file(const std::string& name) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::path file = (program.parent_path() / BUILD_SHARE / name).lexically_normal();
+  if (std::filesystem::exists(file)) return file;
+  fail(ExitCode::io, "{}: not found, but belongs to {}; install both: cmake --install", printable(file),
+       printable(program));
+}
+
 std::string sha256_of(std::string_view bytes) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;

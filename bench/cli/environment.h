@@ -35,6 +35,9 @@ int64_t peak_resident_bytes();
 // Makes a folder for this process alone in $TMPDIR, or /tmp. Throws Error (io).
 void make_temporary(TemporaryPath& folder);
 
+// A file or folder that belongs to the program, in share/halfstep where it is installed. Throws Error (io).
+std::filesystem::path shared_file(const std::string& name);
+
 // In hexadecimal, as records name the contents of a file.
 std::string sha256_of(std::string_view bytes);
 

@@ -91,8 +91,10 @@ Flags& Flags::choice_of(const std::string& flag, const Facts& facts, const std::
          meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
   };
   const auto by_default = value().get<std::string>();
-  return add(flag, facts, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), by_default), checked,
-             value);
+  add(flag, facts, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), by_default), checked,
+      value);
+  flags_.back().choices = names;
+  return *this;
 }
 
 Flags& Flags::choice(const std::string& flag, const Facts& facts, std::string& value,
@@ -183,7 +185,8 @@ Flags& Flags::examples(const std::vector<std::string>& lines, const std::string&
 Flags& Flags::recipe() {
   const Reader read_already = [](const std::string&) {};
   return text("--recipe", common(Group::training).keeps_bits().not_from_record(), read_already, "", "FILE",
-              "Take flags from a JSON file, or from a record of train; those given here count before it");
+              "Take flags from a JSON file, a record of train, or a recipe of the program by its name, as mnist_99; "
+              "those given here count before it");
 }
 
 double as_written(float value) { return std::stod(fmt::format("{}", value)); }

@@ -72,8 +72,9 @@ std::string describe_digits(const FoundDataset& found, const SampleInfo& train, 
     return fmt::format("mnist from {}: {} training and {} test images", printable(found.train), train.count,
                        test.count);
   }
-  return fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
-                     usual_places_text("mnist"));
+  return fmt::format(
+      "synthetic digits, because MNIST was not found in {}; `halfstep-bench data get mnist` downloads it",
+      usual_places_text("mnist"));
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Flags that come from a file: a recipe, a record of train, or the state of a run.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "bench/cli/command_line.h"
+#include "bench/cli/environment.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
 #include "engine/printable.h"
@@ -46,10 +49,28 @@ Json Flags::recipe_of(const Json& record, const std::string& path) const {
   return recipe;
 }
 
+namespace {
+
+// A name stands for a recipe that belongs to the program, unless a file is called so.
+std::string recipe_file(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (name.find('/') != std::string::npos || name.ends_with(".json") || fs::exists(name, ignored)) return name;
+  const fs::path folder = shared_file("recipes"), file = folder / (name + ".json");
+  if (fs::exists(file, ignored)) return file;
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) names.push_back(entry.path().stem());
+  std::ranges::sort(names);
+  fail(ExitCode::usage, "--recipe {}: neither a file nor one of {}", printable_text(name), fmt::join(names, ", "));
+}
+
+}  // namespace
+
 // As if the members were flags of the command line.
 void Flags::read_recipe() {
-  if (!given("--recipe")) return;
-  const std::string path = find("--recipe")->words.back();
+  const auto by = std::ranges::find(flags_, "--recipe", &Flag::name);
+  if (by == flags_.end() || by->words.empty()) return;
+  const std::string path = by->words.back() = recipe_file(by->words.back());
   const std::vector<uint8_t> bytes = read_file(path, JsonLimits::bytes);
   Json recipe = parse(std::string(bytes.begin(), bytes.end()), path);
   if (!recipe.is_object()) fail(ExitCode::bad_input, "{}: a recipe is a JSON object of flags", path);

@@ -48,7 +48,7 @@ Json train_once(const Json& settings, uint64_t seed);
 
 // `bench gemm`, `conv` and `ops` share make_kernel_command().
 std::unique_ptr<cli::Command> make_compare_command(), make_convert_command(), make_doctor_command(),
-    make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(),
+    make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(), make_get_command(),
     make_improve_command(), make_info_command(), make_judge_command(), make_kernel_build_command(),
     make_kernel_command(), make_loader_command(), make_lr_find_command(), make_memory_command(), make_peers_command(),
     make_predict_command(), make_predict_ranks_command(), make_report_command(), make_scaler_command(),

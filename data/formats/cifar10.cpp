@@ -27,8 +27,9 @@ std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, 
       size = file.read_at(0, bytes.data(), size);
     }
     if (size != expected) {
-      fail(ExitCode::bad_input, "{}: {} bytes, expected {} x {} = {}; `data/get cifar10` downloads it again",
-           file.name(), size, records_per_file, cifar10_record_bytes, expected);
+      fail(ExitCode::bad_input,
+           "{}: {} bytes, expected {} x {} = {}; `halfstep-bench data get cifar10` downloads it again", file.name(),
+           size, records_per_file, cifar10_record_bytes, expected);
     }
     const size_t before = images.size(), more = static_cast<size_t>(3 * plane * records_per_file);
     images.reserve(names.size() * more);
@@ -38,7 +39,8 @@ std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, 
       const uint8_t* planes = bytes.data() + record * cifar10_record_bytes;
       const uint8_t label = *planes++;
       if (label > 9) {
-        fail(ExitCode::bad_input, "{}: label {} of record {}, expected 0 to 9; `data/get cifar10` downloads it again",
+        fail(ExitCode::bad_input,
+             "{}: label {} of record {}, expected 0 to 9; `halfstep-bench data get cifar10` downloads it again",
              file.name(), label, record);
       }
       labels.push_back(label);

@@ -170,6 +170,44 @@ TEST_CASE("help, version and info") {
   CHECK(object["kernels"]["conv2d_forward"].size() >= 2);
 }
 
+TEST_CASE("bash completes commands, flags and values, and the page for man has all of them") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "script") << run({"completion", "bash"}).out;
+  std::ofstream(folder / "page.1") << run({"man"}).out;
+  const std::string here = "cd '" + folder.path.string() + "' && ";
+  REQUIRE(run_shell(here + "bash -n script").status == 0);
+  const std::tuple<std::string, int, std::string> lines[] = {
+      {"tr", 1, "train"},
+      {"train --mo", 2, "--model --momentum"},
+      {"train --model ml", 3, "mlp"},
+      {"train --model = ml", 4, "mlp"},
+      {"train --data =", 3, "mnist fashion_mnist cifar10 tinyshakespeare synthetic"},
+      {"train --json r", 3, ""},  // a file
+      {"predict my", 2, ""},
+      {"predict --inv", 2, "--invert"},
+      {"tune ke", 2, "kernels"},
+      {"profile memory --budg", 3, "--budget"},
+      {"help ju", 2, "judge"},
+  };
+  for (const auto& [words, at, expected] : lines) {
+    CAPTURE(words);
+    const std::string script = fmt::format(
+        "set -u; . ./script; COMP_WORDS=(halfstep-bench {}); COMP_CWORD={}; _halfstep_bench; echo ${{COMPREPLY[*]-}}",
+        words, at);
+    CHECK(run_shell(here + "bash -c '" + script + "' 2>&1").output == expected + "\n");
+  }
+  const std::string page = read_text(folder / "page.1");
+  for (const std::string& line : lines_of(run({"train", "--help-all"}).out)) {
+    if (!line.starts_with("  --")) continue;
+    std::string flag = "\\fB" + line.substr(2, line.find(' ', 2) - 2) + "\\fR";
+    for (size_t at = 0; (at = flag.find('-', at)) != std::string::npos; at += 2) flag.insert(at, "\\");
+    CHECK_MESSAGE(contains(page, flag), flag);
+  }
+  const ChildResult shown =
+      run_shell(here + "! command -v groff >/dev/null || groff -man -Tascii -ww page.1 2>&1 >shown");
+  CHECK(shown.output == "");
+}
+
 TEST_CASE("results as JSON on stdout and as a table on stderr") {
   // The comma of this locale, where the machine has it, must not reach a number.
   const Ended outcome = run(small_training({"--json", "-", "--repeat", "2", "--kernel", "conv2d_forward=im2col"}),

@@ -106,6 +106,25 @@ TEST_CASE("to JPEG, which keeps what one sees, and from it in another size") {
   }
 }
 
+TEST_CASE("data get runs the script that the program came with") {
+  const TemporaryFolder folder;
+  Surroundings here = {.folder = folder.path, .variables = {"HALFSTEP_MIRRORS=/nonexistent"}};
+  const Ended unknown = run_bench_line("data get mnits", here);
+  CHECK(unknown.err ==
+        "halfstep-bench data get: no data set is called 'mnits', expected: mnist, fashion_mnist, cifar10 or "
+        "tinyshakespeare\n");
+  CHECK(unknown.code == 2);
+  Ended none = run_bench_line("data get mnist here", here);
+  CHECK(none.code == 4);
+  CHECK(none.err.starts_with(
+      "halfstep-bench data get: no mirror gave all files of MNIST: /nonexistent (no train-images"));
+  CHECK(folder.names().empty());
+  check_one_line(run_bench_line("data get"), 2, "data get NAME [DIR]: 0 given, expected 1 or more");
+  here.variables = {"PATH=/nonexistent"};
+  check_one_line(run_bench_line("data get mnist", here), 4,
+                 "data get: bash cannot be started: No such file or directory; install it");
+}
+
 TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
   const TemporaryFolder folder;
   const struct {

@@ -72,7 +72,11 @@ TEST_CASE("a recipe that is not one is refused in one line that names the place"
       {recipe("[]"), 3, "a recipe is a JSON object of flags"},
       {recipe(R"({"lr": 1)"), 3, "not JSON"},
       {"train --recipe " + (folder / "none.json").string(), 4, "none.json"},
+      {"train --recipe mnist", 2, "--recipe mnist: neither a file nor one of cifar10, mnist_99, tinyshakespeare"},
   });
+  const json named = record_of(tiny + "--recipe mnist_99 --data synthetic");
+  CHECK(named["config"]["learning_rate"] == 0.01);
+  CHECK(named["config"]["recipe"].get<std::string>().ends_with("/share/halfstep/recipes/mnist_99.json"));
 }
 
 TEST_CASE("a record of train is a recipe: the same weights from the same settings") {

@@ -152,7 +152,7 @@ TEST_CASE("data sets: names are looked for in the usual places, and bring their 
   const TemporaryFolder folder;
   const Environment data("HALFSTEP_DATA", folder.path.string()), home("HOME", (folder / "home").string());
   check_refused(outcome_of([] { find_dataset("fashion_mnist"); }), ExitCode::io, "fashion_mnist: not found in ",
-                "`data/get fashion_mnist` downloads it");
+                "`halfstep-bench data get fashion_mnist` downloads it");
   write_as("idx", folder / "home" / ".cache" / "halfstep" / "fashion_mnist");
   const auto source = open_dataset("fashion_mnist", Part::test);
   CHECK(source->info().name == "fashion_mnist");
