@@ -362,6 +362,10 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
   if (found.set.size && found.format != DataFormat::images) {
     fail(ExitCode::usage, "{}: has samples of one size; only images of a folder are resized", found.set.name);
   }
+  if (found.set.on_damaged && found.format != DataFormat::images) {
+    fail(ExitCode::usage, "skip-damaged on: {} is no folder of images, which are read one by one; leave it out",
+         found.set.name);
+  }
   const Format& format = table_row(found.format);
   const SetIdentity& set = found.format == DataFormat::cifar10 ? *find_known("cifar10") : found.set;
   const bool measures = needs_scale(found);

@@ -68,7 +68,7 @@ FoundDataset find_digits();
 
 // Opens a split of a set, or its first `limit` samples if that is not 0. Where neither the files nor found.set say how
 // to normalise the pixels, mean and deviation are measured over the training part. Throws Error: io (the set has no
-// such split, or files are missing), usage (found.set.size, but no folder of images), bad_input.
+// such split, or files are missing), usage (found.set.size or on_damaged, but no folder of images), bad_input.
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 

@@ -53,6 +53,7 @@ struct ModelDescription {
     double test_split;          // the fraction that was held out for the test; 0: the set has a test part
     int64_t test;               // test samples
     std::string contents = {};  // what tells the set from one that has changed; empty: not known
+    bool skip_damaged = false;  // whether damaged images of it were left out
   };
   std::optional<Origin> origin = {};  // empty: not known
   DType type = DType::u8;             // of the samples: u8 pixels, which `scale` is for, or f32 values

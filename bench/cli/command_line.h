@@ -114,8 +114,9 @@ class Flags : NonCopyable {
   Flags& blocks(int64_t& value, const std::string& model);
   Flags& context(int64_t& value, const std::string& model);
   Flags& model_file(std::string& path);  // --model FILE, which is none of a run's states
-  Flags& data(DataChoice& choice);       // --data, --size and --test-split
+  Flags& data(DataChoice& choice);       // --data, and the three that change what it is
   Flags& size(std::optional<ImageShape>& value);
+  Flags& skip_damaged(bool& value);
   Flags& train(int64_t& samples);  // where the default is automatic_samples, also the word auto
   Flags& test(int64_t& samples);
   Flags& epochs(int64_t& value);

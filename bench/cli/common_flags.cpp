@@ -87,6 +87,7 @@ Flags& Flags::data(DataChoice& choice) {
        "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
   flags_.back().choices = dataset_names();
   size(choice.size);
+  skip_damaged(choice.skip_damaged);
   return real("--test-split", rare(Group::data).unrecorded(), choice.test_split, 0, 0.9,
               "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
 }
@@ -95,6 +96,11 @@ Flags& Flags::size(std::optional<ImageShape>& value) {
   const auto read = [&value](const std::string& size) { value = parse_size(size); };
   return text("--size", rare(Group::data).unrecorded(), read, "", "ROWSxCOLUMNS",
               "Resize the images of a folder, as in 32x32");
+}
+
+Flags& Flags::skip_damaged(bool& value) {
+  return named_choice("--skip-damaged", rare(Group::data).unrecorded(), value, {{"on", true}, {"off", false}},
+                      "Leave out the damaged images of a folder, all of which are first decoded once to find them");
 }
 
 Flags& Flags::train(int64_t& samples) {

@@ -79,6 +79,10 @@ std::string describe_digits(const FoundDataset& found, const SampleInfo& train, 
 
 }  // namespace
 
+void LeftOut::say() const {
+  if (count > 0) notice(fmt::format("left out {} damaged image{}, the first: {}", count, count == 1 ? "" : "s", first));
+}
+
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda) {
   if (wanted == "cpu") return {Device::cpu, ""};
   if (wanted == "cuda") {
@@ -164,6 +168,12 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   found.set.size = choice.size;
   found.set.how_to_resize = resizing_text;
   if (choice.scale) found.set.scale = choice.scale;
+  LeftOut left_out;
+  if (choice.skip_damaged) {
+    found.set.on_damaged = [&](const std::string& why) { left_out.add(why); };
+  } else {
+    found.set.how_to_leave_out = leaving_out_text;
+  }
   if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
   if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   TrainingData data;
@@ -191,6 +201,8 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   for (const std::string& remark : {info.remark, splits ? "" : data.test->info().remark, found.remark}) {
     if (!remark.empty()) notice(remark);
   }
+  left_out.say();
+  data.left_out = left_out;
   // Those of a set that is known by its name are mixed as they are, and those of a text belong together.
   const Order order = found.has_mixed_samples() || info.is_text() ? Order::as_it_is : Order::mixed;
   data.train = cut(std::move(data.train), Part::train, train, order);

@@ -34,11 +34,12 @@ void use_threads(int64_t wanted);
 // The mode's name, as in --cache.
 const char* name(CacheMode mode);
 
-// --data, --size and --test-split: which set, and how it becomes a training and a test part.
+// --data, --size, --test-split and --skip-damaged: which set, and how it becomes a training and a test part.
 struct DataChoice {
   std::string name;                // as for find_dataset(); empty: MNIST, or generated digits where it is not found
   std::optional<ImageShape> size;  // to resize the images of a folder to
   double test_split = automatic;   // the fraction of a set without a test part that becomes one
+  bool skip_damaged = false;       // leave out the damaged images of a folder
   std::optional<PixelScale> scale = {};  // of the model that is tested on it; empty: the set's own
 
   static constexpr double automatic = 0;  // 0.2, which is said
@@ -51,6 +52,18 @@ std::string size_text(const DataChoice& choice);
 std::string lasting_name(const std::string& name_or_path);
 inline constexpr const char* resizing_text = ": --size 32x32";  // SetIdentity::how_to_resize
 
+// Images that --skip-damaged leaves out.
+struct LeftOut {
+  int64_t count = 0;
+  std::string first;  // why the first of them
+
+  void add(const std::string& why) {
+    if (count++ == 0) first = why;
+  }
+  void say() const;  // if there are any
+};
+inline constexpr const char* leaving_out_text = "; --skip-damaged on leaves out damaged images";  // how_to_leave_out
+
 // A data set, in memory or read from its files.
 struct TrainingData {
   std::unique_ptr<SampleSource> train, test;
@@ -58,6 +71,7 @@ struct TrainingData {
   std::string source;         // one sentence for the user: what the data is and where it came from
   DataChoice choice;          // that gives the same set wherever the program is started
   bool is_split = false;      // the test part was cut off the training part
+  LeftOut left_out = {};      // of both parts
   std::string contents = {};  // fingerprint() of the whole set, before a limit; empty: known by its name, or a text
 };
 
@@ -71,10 +85,10 @@ struct Limit {
 inline constexpr int64_t automatic_samples = 0;
 inline constexpr int64_t headline_train = 20000, headline_test = 5000;  // samples, if no data are named
 
-// Says so if the data is generated, and what was skipped or split. A limit takes the first samples of a set that is
-// known by its name, or of a text, and mixed ones of another, which may be in the order of its classes. Throws what
-// opening throws, and Error: usage (a limit, or a choice that the set does not have), bad_input (the two parts do not
-// belong together). context, vocabulary: of a text.
+// Says so if the data is generated, and what was skipped, left out or split. A limit takes the first samples of a set
+// that is known by its name, or of a text, and mixed ones of another, which may be in the order of its classes. Throws
+// what opening throws, and Error: usage (a limit, or a choice that the set does not have), bad_input (the two parts do
+// not belong together). context, vocabulary: of a text.
 TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context = default_context,
                                 const std::string& vocabulary = {});
 

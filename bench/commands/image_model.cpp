@@ -60,12 +60,14 @@ cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
   const ModelDescription& model = loaded_.description;
   cli::DataChoice choice = data_;
   if (data_.name.empty() && data_ != cli::DataChoice()) {
-    fail(ExitCode::usage, "--size and --test-split: those of the model's training are used; give them with --data");
+    fail(ExitCode::usage,
+         "--size, --test-split and --skip-damaged: those of the model's training are used; give them with --data");
   }
   if (data_.name.empty() && model.origin) {
     choice = {.name = model.origin->source,
               .size = cli::parse_size(model.origin->size),
-              .test_split = model.origin->test_split};
+              .test_split = model.origin->test_split,
+              .skip_damaged = model.origin->skip_damaged};
     if (test.samples == cli::automatic_samples) test = {model.origin->test, true};
     std::error_code ignored;
     const auto& names = dataset_names();

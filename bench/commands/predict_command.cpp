@@ -189,7 +189,7 @@ class PredictCommand : public ImageModelCommand {
       fail(ExitCode::usage, "predict: {}, expected IMAGE files or --test",
            test_ ? "IMAGE files and --test" : "neither IMAGE files nor --test");
     }
-    for (const char* flag : {"--count", "--data", "--size", "--test-split"}) {
+    for (const char* flag : {"--count", "--data", "--size", "--test-split", "--skip-damaged"}) {
       if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
     }
     outputs_.open();

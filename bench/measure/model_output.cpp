@@ -58,7 +58,7 @@ class ModelOutput : public TrainPart {
             info.vocabulary,
             info.class_names,
             ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split,
-                                     job_.data->test->info().count, job_.data->contents},
+                                     job_.data->test->info().count, job_.data->contents, choice.skip_damaged},
             info.type};
   }
 

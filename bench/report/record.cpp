@@ -182,7 +182,9 @@ Json describe_data(const cli::TrainingData& data) {
   const std::string size = cli::size_text(data.choice);
   all["choice"] = {{"data", data.choice.name},
                    {"size", size.empty() ? Json(nullptr) : Json(size)},
-                   {"test_split", data.choice.test_split}};
+                   {"test_split", data.choice.test_split},
+                   {"skip_damaged", data.choice.skip_damaged}};
+  if (data.choice.skip_damaged) all["left_out"] = data.left_out.count;
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "engine/files/crc32c.h"
 #include "engine/files/input_file.h"
 #include "engine/files/output_file.h"
+#include "engine/parallel.h"
 
 namespace hs {
 namespace {
@@ -110,28 +112,80 @@ ImageList list_images(const fs::path& folder) {
   return list;
 }
 
-bool has_colour(const ImageList& list) {
+// decode(bytes, name) of a file, and what to do if it is damaged.
+auto decoded(const fs::path& path, const SetIdentity& set, const auto& decode) {
+  try {
+    return decode(bytes_of(path), printable(path));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    throw error.with_message(error.what() + set.how_to_leave_out);
+  }
+}
+
+// By the headers, also of images that are left out: what one part leaves out, the other one does not know.
+bool has_colour(const ImageList& list, const SetIdentity& set) {
+  const auto is_coloured = [](const std::vector<uint8_t>& bytes, const std::string& name) {
+    return channels_of(bytes, name, largest_side_to_fit) > 2;
+  };
   for (size_t i = 0; i < list.images.size(); ++i) {
-    const fs::path path = list.path(i);
-    if (channels_of(bytes_of(path), printable(path), largest_side_to_fit) > 2) return true;
+    try {
+      if (decoded(list.path(i), set, is_coloured)) return true;
+    } catch (const Error& error) {
+      if (!set.on_damaged || error.code() != ExitCode::bad_input) throw;
+    }
   }
   return false;
+}
+
+void leave_out_damaged(ImageList& list, const SetIdentity& set) {
+  std::vector<std::exception_ptr> errors(list.images.size());
+  parallel(std::ssize(errors), [&](int64_t piece, int) {
+    const auto i = static_cast<size_t>(piece);
+    try {
+      const fs::path path = list.path(i);
+      decode_stored(bytes_of(path), printable(path), largest_side_to_fit, set.size);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  });
+  std::vector<ImageEntry> good;
+  std::vector<size_t> damaged(list.classes.size()), left = damaged;
+  std::vector<std::string> first(list.classes.size());  // reason
+  for (size_t i = 0; i < errors.size(); ++i) {
+    const auto label = static_cast<size_t>(list.images[i].label);
+    try {
+      if (errors[i]) std::rethrow_exception(errors[i]);
+      good.push_back(list.images[i]);
+      ++left[label];
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input) throw;
+      if (damaged[label]++ == 0) first[label] = error.what();
+      set.on_damaged(error.what());
+    }
+  }
+  for (size_t label = 0; label < list.classes.size(); ++label) {
+    if (damaged[label] == 0 || left[label] > 0) continue;
+    fail(ExitCode::bad_input, "{}: no image of this class is left, all {} are damaged, the first: {}",
+         printable(list.classes[label]), damaged[label], first[label]);
+  }
+  list.images = std::move(good);
 }
 
 class ImageFolderSource : public SampleSource {
  public:
   ImageFolderSource(SampleInfo info, ImageList list, const SetIdentity& set)
-      : SampleSource(std::move(info)), list_(std::move(list)), resizes_(set.size), how_to_resize_(set.how_to_resize) {}
+      : SampleSource(std::move(info)), list_(std::move(list)), set_(set) {}
 
  private:
   void read_sample(int64_t index, uint8_t* to) const override {
     const fs::path path = list_.path(static_cast<size_t>(index));
     const ImageShape& shape = info().shape();
-    const Image image = resizes_ ? decode_to_fit(bytes_of(path), printable(path), shape).image
-                                 : decode_image(bytes_of(path), printable(path));
+    const Image image = decoded(path, set_, [&](const std::vector<uint8_t>& bytes, const std::string& name) {
+      return set_.size ? decode_to_fit(bytes, name, shape).image : decode_image(bytes, name);
+    });
     if (image.shape != shape) {
       fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to{}",
-           printable(path), image.shape.text(), info().text(), how_to_resize_);
+           printable(path), image.shape.text(), info().text(), set_.how_to_resize);
     }
     std::copy(image.pixels.begin(), image.pixels.end(), to);
   }
@@ -144,8 +198,7 @@ class ImageFolderSource : public SampleSource {
   }
 
   const ImageList list_;
-  const bool resizes_;
-  const std::string how_to_resize_;
+  const SetIdentity set_;
 };
 
 // In the order of ImageFormat.
@@ -247,10 +300,13 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
   }
   ImageShape shape;
   if (set.size) {
-    const bool is_colour = has_colour(list) || (!other_part.empty() && has_colour(list_images(other_part)));
+    const bool is_colour = has_colour(list, set) || (!other_part.empty() && has_colour(list_images(other_part), set));
     shape = {set.size->rows, set.size->columns, is_colour ? 3 : 1};
-  } else {
-    shape = decode_image(bytes_of(list.path(0)), printable(list.path(0))).shape;
+  }
+  if (set.on_damaged) leave_out_damaged(list, set);
+  if (!set.size) {
+    shape =
+        decoded(list.path(0), set, [](const auto& bytes, const auto& name) { return decode_image(bytes, name); }).shape;
   }
   SampleInfo info{shape, set.name, fmt::format("folder of images {}", printable(folder))};
   if (set.size) info.description += fmt::format(", resized to {} x {}", info.rows, info.columns);

@@ -16,8 +16,9 @@ namespace hs {
 // the files, sorted by their bytes, give the order. Files are PNG, JPEG or PGM (.png, .jpg, .jpeg, .pgm); others are
 // skipped, which the remark says if they are in a class and not hidden. The first image determines the shape of all,
 // and read() refuses an image of another shape; with set.size, decode_to_fit() gives all of them that size, in colour
-// if any of them, or of those in the folder of the other part of the set, has colours. Throws Error: io (no such
-// folder, or it cannot be read), bad_input (no classes or no images).
+// if any of them, or of those in the folder of the other part of the set, has colours. With set.on_damaged, every image
+// is decoded once before, and those that cannot be are left out. Throws Error: io (no such folder, or it cannot be
+// read), bad_input (no classes or no images, or none of a class is left).
 std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& folder, const SetIdentity& set = {},
                                                 const std::filesystem::path& other_part = {});
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,6 +50,9 @@ struct SetIdentity {
   std::vector<std::string> class_names = {};  // see SampleInfo; empty: as the files say
   std::optional<ImageShape> size = {};        // to resize images of files to, whatever its channels
   std::string how_to_resize = {};             // for the message that it is missing: what the user has to add
+  // Told why by open_image_folder(), of each image that is damaged, which is then left out; empty: it is refused.
+  std::function<void(const std::string& why)> on_damaged = {};
+  std::string how_to_leave_out = {};  // for the message that one is damaged: what the user has to add
 };
 
 // What a source knows about its samples.

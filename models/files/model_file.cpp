@@ -102,10 +102,12 @@ ModelDescription read_description(const SafetensorsFile& file) {
   }
   if (reader.has("class_names")) description.class_names = read_class_names(reader, description.sizes.classes);
   if (reader.has("data_source")) {
-    description.origin = {reader.text("data_source"), reader.text("data_size"),
+    description.origin = {reader.text("data_source"),
+                          reader.text("data_size"),
                           reader.number<double>("data_test_split", 0, 1),
                           reader.number<int64_t>("data_test", 1, int64_t{1} << 40),
-                          reader.has("data_contents") ? printable_text(reader.text("data_contents")) : ""};
+                          reader.has("data_contents") ? printable_text(reader.text("data_contents")) : "",
+                          reader.has("data_skip_damaged")};
   }
   return description;
 }
@@ -128,6 +130,7 @@ Metadata describe(const ModelDescription& description) {
     metadata["data_test_split"] = fmt::format("{}", origin->test_split);
     metadata["data_test"] = std::to_string(origin->test);
     if (!origin->contents.empty()) metadata["data_contents"] = origin->contents;
+    if (origin->skip_damaged) metadata["data_skip_damaged"] = "on";
   }
   ModelSizes sizes = description.sizes;
   sizes.blocks = model_options(description.model).depth(sizes.blocks);

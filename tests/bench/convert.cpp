@@ -106,6 +106,46 @@ TEST_CASE("to JPEG, which keeps what one sees, and from it in another size") {
   }
 }
 
+TEST_CASE("damaged images are listed, or left out of a training, which its record and its model remember") {
+  const TemporaryFolder folder;
+  REQUIRE(convert(folder, {"synthetic", "set", "--format", "pgm", "--train", "100", "--test", "100"}).code == 0);
+  CHECK(convert(folder, {"set", "--check"}).out == "set: 200 samples, all can be read\n");
+  const auto first_of = [&](const std::string& in) { return *fs::directory_iterator(folder / "set" / in); };
+  const fs::path damaged = first_of("train/000"), empty = first_of("test/003"), small_one = first_of("test/004");
+  std::ofstream(damaged) << "P5 x";
+  std::ofstream(empty) << "";
+  std::ofstream(small_one) << "P5 1 1 255\nx";
+  Ended checked = convert(folder, {"set", "--check"});
+  const std::vector<std::string> lines = lines_of(std::exchange(checked.out, ""));
+  REQUIRE(lines.size() == 3);
+  CHECK(contains(lines[0], "set/train/000/" + damaged.filename().string() + ": PGM with a damaged header"));
+  CHECK(contains(lines[1], "set/test/003/" + empty.filename().string() + ": starts neither"));
+  CHECK(contains(lines[2], "set/test/004/" + small_one.filename().string() + ": 1 x 1 x 1, but the first image is 28"));
+  check_one_line(checked, 3, "set: 3 problems, a line for each on stdout");
+  CHECK(folder.names() == std::set<std::string>{"set"});
+  fs::remove(small_one);
+  check_one_line(convert(folder, {"set", "to", "--quiet"}), 3, "; --skip-damaged on leaves out damaged images");
+  const Ended converted = convert(folder, {"set", "to", "--quiet", "--skip-damaged", "on"});
+  CHECK(converted.out.starts_with("to: 99 training and 98 test images as record"));
+  CHECK(contains(converted.err, "left out 2 damaged images, the first: set/train/000/"));
+
+  const Surroundings here = {.folder = folder.path};
+  const std::string train = "train --model mlp --epochs 1 --device cpu --quiet --data set ";
+  check_one_line(run_bench_line(train, here), 3, "; --skip-damaged on leaves out damaged images");
+  run_successfully(train + "--skip-damaged on --json r.json --save-model m", here);
+  const json record = json::parse(read_text(folder / "r.json"));
+  CHECK(record["data"]["left_out"] == 2);
+  CHECK(record["data"]["train"] == 99);
+  CHECK(record_of("train --recipe r.json --quiet", here)["rows"][0]["weights_sha256"] ==
+        record["rows"][0]["weights_sha256"]);
+  CHECK(record_of("evaluate --model m", here)["data"]["test"] == 98);
+  check_one_line(run_bench_line("evaluate --model m --data to --skip-damaged on", here), 2,
+                 "--skip-damaged on: to is no folder of images");
+  for (const auto& entry : fs::directory_iterator(folder / "set/train/005")) std::ofstream(entry.path()) << "";
+  check_one_line(run_bench_line(train + "--skip-damaged on", here), 3,
+                 "set/train/005: no image of this class is left, all ");
+}
+
 TEST_CASE("data get runs the script that the program came with") {
   const TemporaryFolder folder;
   Surroundings here = {.folder = folder.path, .variables = {"HALFSTEP_MIRRORS=/nonexistent"}};
@@ -138,6 +178,7 @@ TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
       {{"synthetic", "a", "--format", "idx", "--shards", "2"}, "--shards 2: idx has none"},
       {{"synthetic", "a", "--format", "idx", "--compress"}, "--compress: idx has no such switch"},
       {{"synthetic", "a", "--train", "9", "--shards", "10"}, "10 shards of 9 samples: expected 1 to 9"},
+      {{"synthetic", "a", "--check"}, "data convert SRC --check: 2 given, expected 1; see halfstep-bench"},
       {{"synthetic", ""}, "the value is empty"},
   };
   for (const auto& [words, part] : mistakes) check_one_line(convert(folder, words), 2, part);

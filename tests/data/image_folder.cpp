@@ -110,6 +110,36 @@ TEST_CASE("folder: what is wrong in it is named") {
                 "Dog/x.pgm: 5368709120 bytes, above the limit of 16777216");
 }
 
+TEST_CASE("folder: damaged images are left out and told, the first of all too, or the way to that is said") {
+  const TemporaryFolder folder;
+  write_classes(folder.path);
+  write_bytes(folder / "Dog" / "0.pgm", bytes_of("P5 x"));
+  write_bytes(folder / "cat" / "3.jpg", {});
+  std::vector<std::string> reasons;
+  SetIdentity set = {.name = "pets", .on_damaged = [&](const std::string& why) { reasons.push_back(why); }};
+  for (const bool resizes : {false, true}) {
+    if (resizes) set.size = ImageShape{2, 2};
+    // What is damaged in the other part keeps this one from nothing.
+    const auto source = open_image_folder(folder.path, set, folder.path);
+    REQUIRE(source->info().count == 3);
+    for (int64_t i = 0; i < 3; ++i)
+      CHECK(read_image(*source, i)[0] == std::array<uint8_t, 3>{3, 1, 2}[static_cast<size_t>(i)]);
+    REQUIRE(reasons.size() == 2);
+    CHECK(reasons[0].starts_with((folder / "Dog" / "0.pgm").string() + ": PGM with a damaged header"));
+    CHECK(reasons[1].starts_with((folder / "cat" / "3.jpg").string() + ": starts neither"));
+    reasons.clear();
+  }
+  const SetIdentity strict = {.how_to_leave_out = "; this does"};
+  check_refused(outcome_of([&] { open_image_folder(folder.path, strict); }), ExitCode::bad_input, folder.path.string(),
+                "Dog/0.pgm: PGM with a damaged header (byte 3); this does");
+  fs::remove(folder / "Dog" / "x.pgm");
+  check_refused(outcome_of([&] { open_image_folder(folder.path, set); }), ExitCode::bad_input, folder.path.string(),
+                "Dog: no image of this class is left, all 1 are damaged, the first: ");
+  fs::create_symlink("nowhere", folder / "cat" / "4.png");  // not damaged: it may be there another time
+  check_refused(outcome_of([&] { open_image_folder(folder.path, set); }), ExitCode::io, folder.path.string(),
+                "cat/4.png: cannot be opened");
+}
+
 TEST_CASE("folder: an image that vanishes or changes while the set is open") {
   const TemporaryFolder folder;
   write_classes(folder.path);
