@@ -62,7 +62,8 @@ std::vector<std::pair<std::string, Texts>> names_of(std::span<const CommandEntry
 }  // namespace
 
 std::string Flags::man_section() const {
-  std::string text = fmt::format(".PP\n\\fB{} {}\\fR [FLAGS] {}\n", roff(program_name), command_, roff(words_.type));
+  std::string text = fmt::format(".PP\n\\fB{} {}\\fR [FLAGS]{}{}\n", roff(program_name), command_,
+                                 words_.type.empty() ? "" : " ", roff(words_.type));
   if (!words_.type.empty()) text += item(fmt::format("\\fI{}\\fR", roff(words_.type)), words_.help);
   for (const Flag& flag : flags_) {
     text += item(fmt::format("\\fB{}\\fR \\fI{}\\fR", roff(flag.name), roff(flag.type)), flag.help);
