@@ -12,7 +12,8 @@ struct TokenBatch {
   Tensor labels;  // (N * T) i32: of each token, the one after it
 };
 
-// windows (N, 1, T + 1, 1) u8, as a loader gives them. Not differentiable. Throws Error: usage if they are not.
+// windows (N, 1, T + 1, 1) u8, as a loader gives them, or (N, 1, T + 1, 2), whose symbols have two bytes, the low one
+// first. Not differentiable. Throws Error: usage if they are not.
 TokenBatch split_windows(const Tensor& windows);
 
 struct SplitWindows {  // windows as in split_windows(), and its tokens and labels
