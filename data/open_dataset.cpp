@@ -271,7 +271,7 @@ constexpr Format formats[] = {
      [](const auto& found, Part part, int64_t) { return open_cifar10(found.path(part), part == Part::train); }},
     {"text", true,
      [](const auto& found, Part part, int64_t) {
-       return open_text(found.path(part), found.set, part == Part::train, found.context, found.vocabulary);
+       return open_text(found.path(part), found.set, part == Part::train, found.text);
      }},
     {"arrays", false,
      [](const auto& found, Part part, int64_t) {

@@ -36,12 +36,11 @@ const char* name(DataFormat format);
 struct FoundDataset {
   DataFormat format = DataFormat::generated;  // how to open train and test
   SetIdentity set;                            // its name and scale
-  std::filesystem::path train;        // the argument of the format's open function; empty: the set has no such split
-  std::filesystem::path test;         // see train
-  bool is_named = false;              // found by its name, which says what it is; not by a path
-  int64_t context = default_context;  // of a text
-  std::string vocabulary = {};        // of a text, see open_text(); empty: its own
-  std::string remark = {};            // what the user should know about the folder; empty: nothing
+  std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such split
+  std::filesystem::path test;   // see train
+  bool is_named = false;        // found by its name, which says what it is; not by a path
+  TextOptions text = {};        // of a text
+  std::string remark = {};      // what the user should know about the folder; empty: nothing
 
   // Whether its first samples are as any others: those of a set that is published so, and not in the order of classes.
   bool has_mixed_samples() const { return is_named || format == DataFormat::cifar10; }

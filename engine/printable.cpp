@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <utility>
+
+#include "engine/symbols.h"
 
 namespace hs {
 namespace {
@@ -23,25 +24,15 @@ bool is_hidden(uint32_t code) {
 std::string printable_text(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
-    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
-    const auto ones = static_cast<size_t>(std::countl_one(byte(0)));
-    const size_t size = std::clamp<size_t>(ones, 1, 4);
-    uint32_t code = byte(0) & (0x7fu >> ones);
-    bool is_utf8 = ones != 1 && ones <= 4;
-    for (size_t i = 1; i < size; ++i) {
-      is_utf8 = is_utf8 && byte(i) >> 6 == 2;
-      code = code << 6 | (byte(i) & 0x3fu);
-    }
-    constexpr uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};  // written with more bytes than needed: not UTF-8
-    is_utf8 = is_utf8 && code >= least[size] && code <= 0x10ffff && (code < 0xd800 || code >= 0xe000);
+    const auto [bytes, code, is_utf8] = first_character(text);
     if (!is_utf8 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
-      shown += fmt::format("\\x{:02x}", is_utf8 ? code : byte(0));
+      shown += fmt::format("\\x{:02x}", code);
     } else if (is_hidden(code)) {
       shown += fmt::format("\\u{{{:04x}}}", code);
     } else {
-      shown += text.substr(0, size);
+      shown += bytes;
     }
-    text.remove_prefix(is_utf8 ? size : 1);
+    text.remove_prefix(bytes.size());
   }
   return shown;
 }

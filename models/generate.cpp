@@ -7,7 +7,6 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
-#include "engine/printable.h"
 #include "engine/random.h"
 
 namespace hs {
@@ -37,26 +36,24 @@ int32_t draw(std::vector<float> logits, const GenerateOptions& options, double u
 
 }  // namespace
 
-std::string default_prompt(const std::string& vocabulary) {
-  return vocabulary.find('\n') == std::string::npos ? vocabulary.substr(0, 1) : "\n";
+std::string default_prompt(const Vocabulary& vocabulary) {
+  if (vocabulary.empty()) return "";  // of images
+  return std::ranges::count(vocabulary, "\n") == 0 ? vocabulary[0] : "\n";
 }
 
 void generate(StagedModel& model, const ModelDescription& description, const std::string& prompt,
-              const GenerateOptions& options, const std::function<bool(char symbol)>& on_symbol, Device device) {
+              const GenerateOptions& options, const std::function<bool(const std::string& symbol)>& on_symbol,
+              Device device) {
   check(model.input_kind() == InputKind::tokens, "generate: the model {} reads images, expected one of a text",
         description.model);
   check(!prompt.empty(), "generate: the prompt is empty, expected a symbol or more");
   check(options.temperature >= 0, "generate: a temperature of {}, expected 0 or more", options.temperature);
-  const std::string& vocabulary = description.vocabulary;
-  std::vector<int32_t> symbols;
-  for (const char byte : prompt) {
-    const size_t number = vocabulary.find(byte);
-    if (number == std::string::npos) {
-      fail(ExitCode::usage, "generate: the prompt has \"{}\", which the model's text {} does not",
-           printable_text(std::string(1, byte)), description.data);
-    }
-    symbols.push_back(static_cast<int32_t>(number));
+  const Vocabulary& vocabulary = description.vocabulary;
+  const EncodedText encoded = encode(prompt, vocabulary);
+  if (encoded.left_out > 0) {
+    fail(ExitCode::usage, "generate: the prompt has {}; leave it out", encoded.left_out_text(vocabulary));
   }
+  std::vector<int32_t> symbols(encoded.symbols.begin(), encoded.symbols.end());
   const Inference scope;
   const auto context = static_cast<size_t>(description.sizes.context());
   const RandomStream stream{options.seed, RandomPurpose::synthetic, 0, 0, 0};

@@ -17,14 +17,14 @@ struct GenerateOptions {
   uint64_t seed = 1;       // symbol i depends on (seed, i) and on the symbols before it
 };
 
-// Calls on_symbol with each byte that is drawn, in order; stops early if it returns false. The model sees the last
+// Calls on_symbol with each symbol that is drawn, in order; stops early if it returns false. The model sees the last
 // context() symbols of prompt and text; its parameters are on `device`. Throws Error: usage (the model reads images;
-// the prompt is empty, or has a byte that is not in the vocabulary; the temperature is negative), numeric (a logit
+// the prompt is empty, or has what is not in the vocabulary; the temperature is negative), numeric (a logit
 // is not finite).
 void generate(StagedModel& model, const ModelDescription& description, const std::string& prompt,
-              const GenerateOptions& options, const std::function<bool(char symbol)>& on_symbol,
+              const GenerateOptions& options, const std::function<bool(const std::string& symbol)>& on_symbol,
               Device device = Device::cpu);
 // What a text begins with if nothing else is said: a line break, or the first symbol of a vocabulary without one.
-std::string default_prompt(const std::string& vocabulary);
+std::string default_prompt(const Vocabulary& vocabulary);
 
 }  // namespace hs

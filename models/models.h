@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/batch.h"
+#include "engine/symbols.h"
 #include "models/layers.h"
 
 namespace hs {
@@ -18,7 +19,7 @@ namespace hs {
 inline constexpr int64_t default_blocks = 64;  // the usual depth
 
 // The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer.
-// Windows of a text are images of 1 x (context + 1) x 1, and its symbols are the classes.
+// Windows of a text are images of 1 x (context + 1) x 1 or 2 bytes, and its symbols are the classes.
 struct ModelSizes {
   int64_t rows = 28;     // image height
   int64_t columns = 28;  // image width
@@ -44,7 +45,7 @@ struct ModelDescription {
   ModelSizes sizes;                           // as for make_model()
   PixelScale scale;                           // how pixels become the model's input: see normalize_image()
   std::string data;                           // the name of the data set that it was trained on; for people
-  std::string vocabulary = {};                // of a model of a text, the byte of each symbol
+  Vocabulary vocabulary = {};                 // of a model of a text
   std::vector<std::string> class_names = {};  // see SampleInfo; empty: the numbers are the names
   // Where to find the test samples again.
   struct Origin {

@@ -115,6 +115,8 @@ class Flags : NonCopyable {
   Flags& context(int64_t& value, const std::string& model);
   Flags& model_file(std::string& path);  // --model FILE, which is none of a run's states
   Flags& data(DataChoice& choice);       // --data, and the three that change what it is
+  // --unknown: what is done about characters that are no symbols of a trained model.
+  Flags& unknown(bool& drops, const Facts& facts);
   Flags& size(std::optional<ImageShape>& value);
   Flags& skip_damaged(bool& value);
   Flags& train(int64_t& samples);  // where the default is automatic_samples, also the word auto

@@ -92,6 +92,11 @@ Flags& Flags::data(DataChoice& choice) {
               "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
 }
 
+Flags& Flags::unknown(bool& drops, const Facts& facts) {
+  return named_choice("--unknown", facts, drops, {{"fail", false}, {"drop", true}},
+                      "Characters that are no symbols of the model: drop leaves them out, which is said");
+}
+
 Flags& Flags::size(std::optional<ImageShape>& value) {
   const auto read = [&value](const std::string& size) { value = parse_size(size); };
   return text("--size", rare(Group::data).unrecorded(), read, "", "ROWSxCOLUMNS",

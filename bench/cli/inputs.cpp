@@ -158,13 +158,12 @@ std::string fingerprint(const SampleSource& source) {
   return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);
 }
 
-TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context,
-                                const std::string& vocabulary) {
+TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, const TextOptions& text) {
   const bool is_headline = choice.name.empty();
   FoundDataset found = is_headline ? find_digits() : find_dataset(choice.name);
   const std::string what = is_headline ? printable(found.train) : printable(choice.name);
-  found.context = context;
-  found.vocabulary = vocabulary;
+  found.text = text;
+  found.text.how_to_drop = ": --unknown drop";
   found.set.size = choice.size;
   found.set.how_to_resize = resizing_text;
   if (choice.scale) found.set.scale = choice.scale;
@@ -187,7 +186,7 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   data.train = open_dataset(found, Part::train, takes_some ? train.samples : 0);
   const SampleInfo info = data.train->info();
   found.set.scale = info.scale;  // not measured again
-  if (!takes_some && !found.is_named && !info.is_text()) data.contents = fingerprint(*data.train);
+  if (!takes_some && !found.is_named) data.contents = fingerprint(*data.train);
   if (!takes_some && !info.is_text()) warn_of_empty_classes(what, *data.train);
   if (splits) {
     split(data, measures);

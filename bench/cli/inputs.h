@@ -72,7 +72,7 @@ struct TrainingData {
   DataChoice choice;          // that gives the same set wherever the program is started
   bool is_split = false;      // the test part was cut off the training part
   LeftOut left_out = {};      // of both parts
-  std::string contents = {};  // fingerprint() of the whole set, before a limit; empty: known by its name, or a text
+  std::string contents = {};  // fingerprint() of the whole set, before a limit; empty: known by its name
 };
 
 // Counts, sizes, a checksum of all labels and some of the images: the same for the same samples in the same order.
@@ -88,8 +88,7 @@ inline constexpr int64_t headline_train = 20000, headline_test = 5000;  // sampl
 // Says so if the data is generated, and what was skipped, left out or split. A limit takes the first samples of a set
 // that is known by its name, or of a text, and mixed ones of another, which may be in the order of its classes. Throws
 // what opening throws, and Error: usage (a limit, or a choice that the set does not have), bad_input (the two parts do
-// not belong together). context, vocabulary: of a text.
-TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context = default_context,
-                                const std::string& vocabulary = {});
+// not belong together).
+TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, const TextOptions& text = {});
 
 }  // namespace hs::bench::cli

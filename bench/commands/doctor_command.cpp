@@ -96,7 +96,7 @@ class DoctorCommand : public RecordingCommand {
     const measure::Experiment& experiment = settings_.experiment;
     const Device device = experiment.device;
     const cli::TrainingData data =
-        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {1, true}, settings_.context);
+        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {1, true}, {settings_.context});
     const SampleInfo& info = data.train->info();
     loading.cache = measure::settled_cache(cache_, loading, device, {data.train.get()});
     loading.batch = experiment.batch;

@@ -212,7 +212,7 @@ class ExplainCommand : public RecordingCommand {
     OutputFile dot(dot_, "--dot");
     outputs_.open({&dot});
     const cli::TrainingData data = cli::open_training_data(
-        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
+        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, {settings_.context});
     const SampleInfo& info = data.train->info();
     const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
     const cli::ForcedKernels forced(experiment.kernels);

@@ -11,6 +11,7 @@ class GenerateCommand : public cli::Command {
   std::string model_, prompt_, device_ = "auto";
   GenerateOptions options_;
   int64_t threads_ = 0;
+  bool drops_unknown_ = false;
 
   void declare(cli::Flags& flags) override {
     flags.examples({"train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors",
@@ -19,14 +20,26 @@ class GenerateCommand : public cli::Command {
     flags.model_file(model_);
     flags.text("--prompt", own(), prompt_, "TEXT",
                "What the text begins with (default: a line break, or the first symbol)");
+    flags.unknown(drops_unknown_, own());
     flags.integer("--length", own(), options_.length, 1, 1'000'000, "Symbols to write");
     flags.real("--temperature", own(), options_.temperature, 0, 100,
                "Below 1 likely symbols become likelier; 0: always the likeliest");
-    flags.integer("--top-k", own(), options_.top_k, 0, 256,
+    flags.integer("--top-k", own(), options_.top_k, 0, max_text_symbols,
                   "Draw from this many of the likeliest symbols, 0: from all");
     flags.seed(options_.seed);
     flags.threads(threads_);
     flags.device(device_);
+  }
+
+  // Of the prompt.
+  void use_known_part(const Vocabulary& vocabulary) {
+    const EncodedText encoded = encode(prompt_, vocabulary);
+    if (encoded.left_out == 0 || vocabulary.empty()) return;  // generate() refuses a model of images
+    const std::string unknown = encoded.left_out_text(vocabulary);
+    if (!drops_unknown_) fail(ExitCode::usage, "--prompt: has {}; leave it out, or give --unknown drop", unknown);
+    cli::notice("--prompt: left out " + unknown);
+    prompt_.clear();
+    for (const uint16_t symbol : encoded.symbols) prompt_ += vocabulary[symbol];
   }
 
   void run(const cli::Flags& flags) override {
@@ -35,17 +48,19 @@ class GenerateCommand : public cli::Command {
     const Device device = cli::resolve_device(device_);
     const LoadedModel loaded = load_model(model_);
     const ParameterArena arena(*loaded.model, device);
-    if (!flags.given("--prompt")) prompt_ = default_prompt(loaded.description.vocabulary);
+    const Vocabulary& vocabulary = loaded.description.vocabulary;
+    if (!flags.given("--prompt")) prompt_ = default_prompt(vocabulary);
+    use_known_part(vocabulary);
     std::string text = prompt_;
     generate(
         *loaded.model, loaded.description, prompt_, options_,
-        [&](char symbol) {
+        [&](const std::string& symbol) {
           cli::check_signals("while generating; the text was not written");
-          text.push_back(symbol);
+          text += symbol;
           return true;
         },
         device);
-    text += '\n';
+    text = as_utf8(text) + '\n';
     ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);  // escaped on a terminal alone
   }
 };

@@ -117,7 +117,7 @@ class LrFindCommand : public RecordingCommand {
     const measure::Experiment& experiment = settings_.experiment;
     if (!flags.given("--train")) train_ = steps_ * experiment.batch * experiment.accumulate;
     const cli::TrainingData data = cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
-                                                           {experiment.batch, true}, settings_.context);
+                                                           {experiment.batch, true}, {settings_.context});
     const std::vector<Point> points = train(data);
     const Point *falls = steepest(points), &lowest = *std::ranges::min_element(points, {}, &Point::smoothed);
 

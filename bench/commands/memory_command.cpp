@@ -323,7 +323,7 @@ class MemoryCommand : public RecordingCommand {
     outputs_.open();
     constexpr int64_t samples = 512;  // memory does not depend on their contents
     const cli::TrainingData data =
-        cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
+        cli::open_training_data(settings_.data, {samples, true}, {1, true}, {settings_.context});
     const int64_t batch = settings_.experiment.batch;
     const Json cost = accumulation_cost(step_case(Precision::f32, 1), *data.train, steps_);
     const std::vector<MemoryRow> measured = measure_rows(*data.train);

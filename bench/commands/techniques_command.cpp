@@ -202,7 +202,7 @@ class TechniquesCommand : public RecordingCommand {
     take_size(flags);
     outputs_.open();
     settings_.use();
-    data_ = cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
+    data_ = cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, {settings_.context});
     Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data_));
     record["data"]["as_files"] = data_.train->is_in_memory();
     if (data_.train->is_in_memory()) {

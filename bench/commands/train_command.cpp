@@ -244,8 +244,9 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     ranks_.check(experiment_.batch, experiment_.accumulate);
     ranks_.use(experiment_.device);
     experiment_.sum = ranks_.sum();
+    job_.text.context = settings_.context;
     job_.data.emplace(cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
-                                              {test_, !flags.given("--test")}, settings_.context, job_.vocabulary));
+                                              {test_, !flags.given("--test")}, job_.text));
     for (const auto& part : parts_) part->with_data(flags);
     if (dry_run_) {
       print_plan();

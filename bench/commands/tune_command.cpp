@@ -101,7 +101,7 @@ class TuneCommand : public RecordingCommand {
     OutputFile out(out_, "--out");
     outputs_.open({&out});
     const cli::TrainingData data = cli::open_training_data(
-        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
+        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, {settings_.context});
     const SampleInfo& info = data.train->info();
     const cli::ForcedKernels forced(experiment.kernels);
     measure::OneStep step(experiment, info);

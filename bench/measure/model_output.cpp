@@ -64,21 +64,20 @@ class ModelOutput : public TrainPart {
 
   // What the model of a text writes, for reports.
   void write_text(StagedModel& trained) {
-    const std::string& vocabulary = job_.data->train->info().vocabulary;
+    const Vocabulary& vocabulary = job_.data->train->info().vocabulary;
     const bool may_be_stopped = job_.is_saved || job_.ranks.is_on();  // and still has something to save
     if (vocabulary.empty() || !job_.has_report || (may_be_stopped && cli::stop_requested())) return;
     const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = job_.experiment.seed};
     std::string text;
     generate(
         trained, description(), default_prompt(vocabulary), options,
-        [&](char symbol) {
+        [&](const std::string& symbol) {
           if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
-          // A symbol is a byte, and a record is UTF-8.
-          static_cast<unsigned char>(symbol) < 0x80 ? text.push_back(symbol) : void(text += "\uFFFD");
+          text += symbol;
           return true;
         },
         job_.experiment.device);
-    written_ = {{"temperature", options.temperature}, {"seed", options.seed}, {"text", text}};
+    written_ = {{"temperature", options.temperature}, {"seed", options.seed}, {"text", as_utf8(text)}};
   }
 
   // Keeps the model before anything else that is written after training.

@@ -30,7 +30,7 @@ struct TrainJob : NonCopyable {
   bool quiet = false, has_report = false;  // has_report: the record is written, not only shown
   bool is_saved = false;                   // by saving: a signal leaves a state that can be resumed
   bool saves_between_steps = false;        // by saving: in the middle of an epoch
-  std::string vocabulary;                  // by fine tuning: that a text's symbols must be of; empty: its own
+  TextOptions text;                        // by fine tuning: the model's vocabulary, and what is not in it
   std::optional<cli::TrainingData> data;   // from with_data() on
   std::vector<const OutputFile*> files;    // of each part that writes one; the record's are not among them
   report::EachOutput each;

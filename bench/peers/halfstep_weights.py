@@ -13,7 +13,8 @@ AS_THEY_ARE = {"transformer.wte.weight", "transformer.wpe.weight", *TIED}
 
 def load(module, path):
     """Copies the weights of a file into the module."""
-    tensors, channels = load_file(path), int(safe_open(path, "pt").metadata()["channels"])
+    metadata = safe_open(path, "pt").metadata()
+    tensors, channels = load_file(path), 1 if "vocabulary" in metadata else int(metadata["channels"])
     tensors |= {name: tensors[tied] for name, tied in TIED.items() if tied in tensors}
     for name, to in module.state_dict().items():
         if name.endswith(NOT_STORED):

@@ -13,6 +13,7 @@
 
 #include "engine/batch.h"
 #include "engine/error.h"
+#include "engine/symbols.h"
 
 namespace hs {
 
@@ -62,7 +63,7 @@ struct SampleInfo : ImageShape {
   int64_t count = 0;                          // samples, at least 1
   int classes = 0;                            // labels are 0 .. classes-1
   PixelScale scale = default_pixel_scale;     // how to normalise the pixels
-  std::string vocabulary = {};                // of a text, the byte of each symbol; empty: the samples are images
+  Vocabulary vocabulary = {};                 // of a text; empty: the samples are images
   std::vector<std::string> class_names = {};  // a printable one for each label; empty: the numbers are the names
   int64_t overlap = 0;                        // of a text: how many samples after one share symbols with it
   std::string remark = {};                    // what the user should know about the files; empty: nothing

@@ -37,10 +37,10 @@ std::string text_of(const SafetensorsEntry& entry) {
 }
 std::string text_of(const Tensor& parameter) { return "F32" + parameter.shape().to_string(); }
 
-// Two hexadecimal digits a byte: metadata are UTF-8, and a text need not be.
-std::string bytes_of_hex(const MetadataReader& reader, const std::string& key) {
+// Two hexadecimal digits a byte: metadata are UTF-8, and the symbols of a text of bytes need not be.
+Vocabulary bytes_of_hex(const MetadataReader& reader, const std::string& key) {
   const std::string& digits = reader.text(key);
-  std::string bytes;
+  Vocabulary bytes;
   for (size_t i = 0; i < digits.size(); i += 2) {
     uint8_t byte = 0;
     const char* end = digits.data() + std::min(i + 2, digits.size());
@@ -48,9 +48,20 @@ std::string bytes_of_hex(const MetadataReader& reader, const std::string& key) {
     if (error != std::errc() || read != end || digits.size() % 2 != 0) {
       reader.refuse(key, "two hexadecimal digits a symbol");
     }
-    bytes.push_back(static_cast<char>(byte));
+    bytes.emplace_back(1, static_cast<char>(byte));
   }
   return bytes;
+}
+
+// A JSON list of characters, or bytes.
+Vocabulary read_vocabulary(const MetadataReader& reader, const std::string& key) {
+  if (!reader.text(key).starts_with('[')) return bytes_of_hex(reader, key);
+  const auto listed = listed_texts(reader.text(key));
+  const auto is_character = [](const std::string& symbol) {
+    return !symbol.empty() && first_character(symbol).bytes == symbol;
+  };
+  if (!listed || !std::ranges::all_of(*listed, is_character)) reader.refuse(key, "a JSON list of characters");
+  return *listed;
 }
 
 std::vector<std::string> read_class_names(const MetadataReader& reader, int64_t classes) {
@@ -87,7 +98,7 @@ ModelDescription read_description(const SafetensorsFile& file) {
     for (const auto& [key, member, max] : text_members) {
       description.sizes.*member = reader.number<int64_t>(key, 1, max);
     }
-    description.vocabulary = bytes_of_hex(reader, "vocabulary");
+    description.vocabulary = read_vocabulary(reader, "vocabulary");
     if (std::ssize(description.vocabulary) != description.sizes.classes) {
       fail(ExitCode::checkpoint, "{}: its metadata have a vocabulary of {} symbols, expected {}", file.name(),
            description.vocabulary.size(), description.sizes.classes);
@@ -142,8 +153,13 @@ Metadata describe(const ModelDescription& description) {
   for (const SizeMember& size : size_members) add(size);
   if (sizes.input == InputKind::tokens) {
     for (const SizeMember& size : text_members) add(size);
-    std::string& digits = metadata["vocabulary"];
-    for (const char symbol : description.vocabulary) digits += fmt::format("{:02x}", static_cast<uint8_t>(symbol));
+    const Vocabulary& symbols = description.vocabulary;
+    const bool has_bytes = std::ranges::all_of(symbols, [](const std::string& symbol) { return symbol.size() == 1; });
+    std::string& vocabulary = metadata["vocabulary"];
+    if (!has_bytes) vocabulary = list_text(symbols);
+    for (const std::string& symbol : symbols) {
+      if (has_bytes) vocabulary += fmt::format("{:02x}", static_cast<uint8_t>(symbol[0]));
+    }
   }
   return metadata;
 }

@@ -122,7 +122,7 @@ TEST_CASE("what does not fit: one line each") {
   refused("train --start base --model mlp", 2, "--model mlp: --start base is a char_gpt");
   refused("train --start base --data other --model char_gpt --blocks 3 --device cpu", 2,
           "--blocks 3: --start base has 1");
-  refused("train --start base --data foreign --device cpu", 3, "which is none of the model's 11 symbols");
+  refused("train --start base --data foreign --device cpu", 3, "which are none of the model's 11 symbols");
   refused("train --start base --data other --lora 200 --device cpu", 2, "expected a rank from 1 to 128");
   refused("train --start base --data other --lora 2 --save-adapters set --device cpu", 4, "set");
   refused("export --model base --adapters none --safetensors m", 4, "none");

@@ -335,6 +335,7 @@ TEST_CASE("control characters, wrong bytes and hidden characters of a record are
     CHECK(printable_text(one.escaped) == one.escaped);
   }
   CHECK(printable_text(std::string_view("\0", 1)) == "\\x00");
+  CHECK(as_utf8("\xe2\x82\xac\xe2\x82z\n\xff") == "\u20ac\uFFFD\uFFFDz\n\uFFFD");
 
   const std::string evil = "x\x1b]0;\a\x7f\xc2\x85\xe2\x80\xae" + std::string(1, '\0');
   // Every text and every name of a member.

@@ -144,7 +144,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
   SampleInfo info;
   static_cast<ImageShape&>(info) = {sizes.rows, sizes.columns, sizes.channels};
   info.classes = static_cast<int>(sizes.classes);
-  if (sizes.input == InputKind::tokens) info.vocabulary.assign(static_cast<size_t>(sizes.classes), 'a');
+  if (sizes.input == InputKind::tokens) info.vocabulary.resize(static_cast<size_t>(sizes.classes), "a");
   const MemorySource set(
       info, std::vector<uint8_t>(static_cast<size_t>(samples * sizes.rows * sizes.columns * sizes.channels)),
       std::vector<int32_t>(static_cast<size_t>(samples)));

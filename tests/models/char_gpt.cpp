@@ -139,10 +139,12 @@ TEST_CASE("char_gpt learns a rule down to the entropy of its coin, and not below
 TEST_CASE("a model's file keeps its sizes and the vocabulary, whatever bytes are in it") {
   const TemporaryFolder folder;
   const auto model = make_model("char_gpt", 9, small);
-  const std::string vocabulary(
-      "\0\n\x7f\x80\xff"
-      "abcdef",
-      11);
+  const std::string zero(1, '\0');
+  const Vocabulary characters = {zero,     "\n",     "\"",     "\\",         "\x7f", "\u0080",
+                                 "\u00e4", "\u202e", "\uFEFF", "\U0001F600", "["};
+  save_model(folder / "c", *model, {"char_gpt", small, {0, 1}, "rule", characters});
+  CHECK(load_model(folder / "c").description.vocabulary == characters);
+  const Vocabulary vocabulary = {zero, "\n", "\x7f", "\x80", "\xff", "a", "b", "c", "d", "e", "f"};
   save_model(folder / "m", *model, {"char_gpt", small, {0, 1}, "rule", vocabulary});
   const LoadedModel loaded = load_model(folder / "m");
   CHECK(loaded.description.vocabulary == vocabulary);
@@ -155,8 +157,12 @@ TEST_CASE("a model's file keeps its sizes and the vocabulary, whatever bytes are
   CHECK(loaded.model->forward(tokens).to_vector<float>() == model->forward(tokens).to_vector<float>());
 
   const SafetensorsFile file(folder / "m");
+  CHECK(file.metadata().at("vocabulary") == "000a7f80ff616263646566");
   for (const auto& [value, part] : {std::pair("0", "two hexadecimal digits"),
                                     {"0g", "two hexadecimal digits"},
+                                    {"[\"a\"", "a JSON list of characters"},
+                                    {"[\"a\", \"bc\"]", "a JSON list of characters"},
+                                    {"[\"a\"]", "a vocabulary of 1 symbols, expected 11"},
                                     {"00", "a vocabulary of 1 symbols, expected 11"}}) {
     Metadata metadata = file.metadata();
     metadata["vocabulary"] = value;

@@ -75,7 +75,7 @@ struct Case {
   bool is_text() const { return sizes.input == InputKind::tokens; }
   ModelDescription description() const {
     return {model, sizes, is_text() ? PixelScale{0, 1} : PixelScale{0.1307f, 0.3081f}, "a set",
-            is_text() ? "abcdefghijk" : ""};
+            is_text() ? Vocabulary{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} : Vocabulary()};
   }
 };
 

@@ -3,6 +3,7 @@
 // it predicts.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "data/io/memory_source.h"
@@ -30,7 +31,7 @@ inline MemorySource rule_text(int64_t windows, int64_t context, uint32_t which =
   }
   SampleInfo info{{1, context + 1, 1}, "rule", "a rule"};
   info.classes = static_cast<int>(rule_symbols);
-  info.vocabulary = "abcdefghijk";
+  for (const char symbol : std::string_view("abcdefghijk")) info.vocabulary.emplace_back(1, symbol);
   return {std::move(info), std::move(bytes), std::move(labels)};
 }
 
