@@ -2,19 +2,24 @@
 //
 // Its record has "accuracy", "loss", "samples_per_second" (of the model alone, reading left out; the median of its
 // batches), "confusion" (a list for each label, with the number of its samples that each class was predicted for),
-// "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels;
-// of numbers without.
+// "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels; of numbers
+// without. Of a text it has "accuracy", "loss" (per symbol), "bits_per_symbol", "bits_per_byte" (of the symbols that were
+// predicted, in the file), "perplexity" and "samples_per_second" (windows, read and evaluated), and one row with the
+// same.
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "bench/commands/image_model.h"
+#include "kernels/split_windows/split_windows.h"
+#include "models/training/train.h"
 #include "models/training/train_step.h"
 
 namespace hs::bench::commands {
 namespace {
 
-constexpr size_t max_matrix = 20;  // classes; of more, the table has the most frequent mistakes
-constexpr int64_t test_batch = 250;
+constexpr size_t max_matrix = 20;                     // classes; of more, the table has the most frequent mistakes
+constexpr int64_t test_batch = 250, text_batch = 64;  // samples, of images and of a text
 
 struct Mistake {
   int64_t sample;
@@ -106,11 +111,13 @@ class EvaluateCommand : public ImageModelCommand {
   void declare(cli::Flags& flags) override {
     flags.examples(
         {"evaluate --model digits.safetensors",
-         "evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes"},
+         "evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes",
+         "evaluate --model shakespeare.safetensors --data sonnets.txt --unknown drop"},
         "The worst mistakes are the wrong answers that the model was most certain of.");
     flags.model_file(model_);
     flags.data(data_);
     flags.test(test_);
+    flags.unknown(drops_unknown_, own().counts_if([this] { return loaded_.model && reads_text(); }));
     flags.integer("--mistakes", own(), mistakes_, 0, 100, "Worst mistakes to show");
     flags.threads(threads_).unrecorded();
     flags.device(device_);
@@ -146,16 +153,9 @@ class EvaluateCommand : public ImageModelCommand {
     return result;
   }
 
-  void run(const cli::Flags& flags) override {
-    load();
-    outputs_.open();
-    cli::use_threads(threads_);
-    const Device device = cli::resolve_device(device_);
-    const cli::TrainingData data = open_test_data({test_, !flags.given("--test")});
+  void show_images(Json& record, const cli::TrainingData& data, Device device) {
     const SampleInfo& info = data.test->info();
     const Result result = evaluate(*data.test, device);
-
-    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
     record["accuracy"] = result.accuracy();
     record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
     record["samples_per_second"] = median(result.rates);
@@ -166,18 +166,76 @@ class EvaluateCommand : public ImageModelCommand {
     record["mistakes"] = mistakes.json;
     std::vector<report::Table> tables = {classes.table, table_of_confusion(result, loaded_.description)};
     if (!result.mistakes.empty()) tables.push_back(mistakes.table);
-    std::vector<std::string> remarks;
-    if (loaded_.description.data != info.name) {
-      remarks.push_back(
-          fmt::format("the model was trained on {}, and this is {}", loaded_.description.data, info.name));
-    }
-    if (const std::string doubt = doubt_about(data); !doubt.empty()) remarks.push_back(doubt);
     outputs_.finish(
         record,
         fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}, {:.0f} samples/s",
                     loaded_.description.model, info.name, result.right, result.samples, 100 * result.accuracy(),
                     result.loss_sum / static_cast<double>(result.samples), median(result.rates)),
-        tables, remarks);
+        tables, remarks_about(data));
+  }
+
+  // Each symbol of the windows but the first one of all is predicted once.
+  void show_text(Json& record, const cli::TrainingData& data, Device device) {
+    const SampleInfo& info = data.test->info();
+    const ParameterArena arena(*loaded_.model, device);
+    Loader loader(*data.test, {.batch = text_batch, .shuffle = false, .device = device});
+    const Clock::time_point start = Clock::now();
+    const auto is_interrupted = [] { return cli::check_signals("while evaluating; no results were written"), false; };
+    const Evaluation result = hs::evaluate(*loaded_.model, loader, device, is_interrupted);
+    const double rate = static_cast<double>(info.count) / seconds_since(start);
+    if (!std::isfinite(result.loss)) {
+      fail(ExitCode::numeric, "the loss is {}: the model's weights are damaged; train it again", result.loss);
+    }
+    int64_t symbols = 0, bytes = 0;
+    for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+      for (const int32_t symbol : split_windows(loader.next().images).labels.to_vector<int32_t>()) {
+        ++symbols;
+        bytes += std::ssize(info.vocabulary[static_cast<size_t>(symbol)]);
+      }
+    }
+    const double bits = result.loss / std::numbers::ln2;
+    const double bits_per_byte = bits * static_cast<double>(symbols) / static_cast<double>(bytes);
+    report::Rows rows{.table = {.title = "the test, in which each symbol is predicted once"}};
+    rows.add({{"name", info.name, "text"},
+              {"symbols", symbols, "symbols"},
+              {"bytes", bytes, "bytes"},
+              {"accuracy", result.accuracy, "recognised", "{:.2f} %", 100},
+              {"loss", result.loss, "loss", "{:.4f}"},
+              {"perplexity", std::exp(result.loss), "perplexity", "{:.3f}"},
+              {"bits_per_symbol", bits, "bits per symbol", "{:.4f}"},
+              {"bits_per_byte", bits_per_byte, "bits per byte", "{:.4f}"},
+              {"samples_per_second", rate, "samples/s", "{:.0f}"}});
+    record.update(rows.json[0]);
+    record.erase("name");
+    record["rows"] = rows.json;
+    outputs_.finish(record,
+                    fmt::format("{} on {}: loss {:.4f}, {:.4f} bits per symbol, {:.4f} per byte, {:.0f} samples/s",
+                                loaded_.description.model, info.name, result.loss, bits, bits_per_byte, rate),
+                    {rows.table}, remarks_about(data));
+  }
+
+  std::vector<std::string> remarks_about(const cli::TrainingData& data) const {
+    const std::string &trained_on = loaded_.description.data, &name = data.test->info().name;
+    std::vector<std::string> remarks;
+    if (trained_on != name)
+      remarks.push_back(fmt::format("the model was trained on {}, and this is {}", trained_on, name));
+    if (const std::string doubt = doubt_about(data); !doubt.empty()) remarks.push_back(doubt);
+    return remarks;
+  }
+
+  void run(const cli::Flags& flags) override {
+    load();
+    const char* other = reads_text() ? "--mistakes" : "--unknown";
+    if (flags.given(other)) {
+      fail(ExitCode::usage, "{}: is for models of {}, and {} is one of {}", other, reads_text() ? "images" : "a text",
+           printable(model_), reads_text() ? "a text" : "images");
+    }
+    outputs_.open();
+    cli::use_threads(threads_);
+    const Device device = cli::resolve_device(device_);
+    const cli::TrainingData data = open_test_data({test_, !flags.given("--test")});
+    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
+    reads_text() ? show_text(record, data, device) : show_images(record, data, device);
   }
 };
 

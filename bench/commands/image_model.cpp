@@ -9,9 +9,15 @@
 namespace hs::bench::commands {
 namespace {
 
-// Throws Error (bad_input) unless the set has images of the model's size and its classes.
+// Throws Error (bad_input) unless the set is a text for a model of one, or has images of the model's size and its
+// classes.
 void check_fits(const ModelDescription& model, const SampleInfo& set) {
   const ModelSizes& sizes = model.sizes;
+  const bool reads_text = sizes.input == InputKind::tokens;
+  if (set.is_text() != reads_text) {
+    fail(ExitCode::bad_input, "{}: {}, but the model reads {}; give another --data", set.name,
+         set.is_text() ? "is a text" : "has images", reads_text ? "a text" : "images");
+  }
   SampleInfo wanted{{sizes.rows, sizes.columns, sizes.channels}, "", ""};
   wanted.type = model.type;
   if (set.shape() != wanted.shape() || set.type != wanted.type || set.classes != sizes.classes) {
@@ -51,9 +57,6 @@ std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& 
 void ImageModelCommand::load() {
   if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
   loaded_ = load_model(model_);
-  if (loaded_.model->input_kind() == InputKind::images) return;
-  fail(ExitCode::usage, "{}: {} is a model of a text, expected one of images; generate writes with it",
-       printable(model_), loaded_.description.model);
 }
 
 cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
@@ -79,7 +82,9 @@ cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
          model.data);
   }
   choice.scale = model.scale;
-  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);  // one sample of training will do
+  TextOptions text;
+  if (reads_text()) text = {model.sizes.context(), model.vocabulary, drops_unknown_};
+  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test, text);  // one sample of training will do
   check_fits(model, data.test->info());
   return data;
 }

@@ -185,6 +185,10 @@ class PredictCommand : public ImageModelCommand {
 
   void run(const cli::Flags& flags) override {
     load();
+    if (reads_text()) {
+      fail(ExitCode::usage, "{}: {} is a model of a text, expected one of images; generate writes with it",
+           printable(model_), loaded_.description.model);
+    }
     if (test_ == !images_.empty()) {
       fail(ExitCode::usage, "predict: {}, expected IMAGE files or --test",
            test_ ? "IMAGE files and --test" : "neither IMAGE files nor --test");

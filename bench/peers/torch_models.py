@@ -19,6 +19,8 @@ which take a share of every batch; the gradients of a bucket are averaged while 
 Exit codes are halfstep's: 2 usage, 3 bad data, 4 a file is missing, 6 the loss is not finite, 7 not available here.
 """
 import argparse
+import array
+import codecs
 import collections
 import contextlib
 import json
@@ -244,14 +246,16 @@ class Text:
     compile_mode = None
 
     def __init__(self, args, training):
-        data = bytes(read(args.data / "input.txt"))
-        vocabulary = bytes(sorted(set(data)))
-        numbers = data.translate(bytes.maketrans(vocabulary, bytes(range(len(vocabulary)))))
-        border = len(data) * 9 // 10
-        part = bytearray(numbers[:border] if training else numbers[border:])
+        data = bytes(read(args.data / "input.txt")).removeprefix(codecs.BOM_UTF8)
+        try: text = data.decode()
+        except UnicodeDecodeError: text = data.decode("latin-1")
+        if len(set(text)) > 512: text = data.decode("latin-1")  # a character for each byte
+        vocabulary = {symbol: number for number, symbol in enumerate(sorted(set(text)))}
+        border = len(text) * 9 // 10
+        part = array.array("h", map(vocabulary.get, text[:border] if training else text[border:]))
         if len(part) <= args.context: fail(3, f"{args.data / 'input.txt'}: too short for a context of {args.context}")
         stride = max(1, args.context // 4) if training else args.context
-        self.windows = torch.frombuffer(part, dtype=torch.uint8).to(args.device).unfold(0, args.context + 1, stride)
+        self.windows = torch.frombuffer(part, dtype=torch.int16).to(args.device).unfold(0, args.context + 1, stride)
         self.count, self.symbols = len(self.windows), len(vocabulary)
 
     def batch(self, index):

@@ -137,13 +137,78 @@ TEST_CASE("generate: a terminal does not get what it would obey, a file gets eve
   CHECK(shown == "\\x1b\\x1b\\x1b\\x1b\r\n");
 }
 
+// Of 300 characters, so that a window has two bytes a symbol.
+TEST_CASE("a text that is not ASCII: trained, evaluated, continued, and asked about letters that it has not") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& line) { return run_bench_line(line, {.folder = folder.path}); };
+  Vocabulary letters;
+  for (uint32_t i = 0; i < 300; ++i) {  // of three bytes
+    letters.push_back({'\xe4', static_cast<char>(0xb8 + i / 64), static_cast<char>(0x80 + i % 64)});
+  }
+  std::string text;
+  for (size_t i = 0; i < 6000; ++i) text += letters[i * 7 % 300];
+  write_text(folder / "han.txt", text);
+  write_text(folder / "other.txt", "Q" + text + "QR");
+  const std::string training =
+      "train --model char_gpt --context 16 --blocks 1 --batch 32 --epochs 1 --threads 1 --device cpu --quiet ";
+  run_successfully(training + "--data han.txt --save-model m --json r.json", {.folder = folder.path});
+  const auto row = nlohmann::json::parse(read_text(folder / "r.json"))["rows"][0];
+  const std::string written = row["written"]["text"];
+  CHECK(encode(written, letters).symbols.size() == 400);
+  CHECK(encode(written, letters).left_out == 0);
+
+  const auto record = check_outputs("evaluate --model m --threads 1 --device cpu", {.folder = folder.path});
+  const double loss = record["loss"], test_loss = row["runs"][0]["epochs"][0]["test_loss"],
+               bits = record["bits_per_symbol"];
+  CHECK(loss == doctest::Approx(test_loss).epsilon(1e-6));
+  CHECK(bits == doctest::Approx(loss / std::log(2)));
+  CHECK(record["perplexity"] == doctest::Approx(std::exp(loss)));
+  CHECK(record["symbols"] == 37 * 16);  // of 600, in windows of 16 and the one after them
+  CHECK(record["bytes"] == 3 * 37 * 16);
+  CHECK(record["bits_per_byte"] == doctest::Approx(bits / 3));
+  CHECK(record["data"]["test"] == 37);
+  CHECK(record["remarks"].empty());
+
+  const std::string generating = "generate --model m --device cpu --length 30 --prompt ";
+  const std::string known = letters[0] + letters[299];
+  const Ended generated = run(generating + known);
+  CHECK(generated.out.starts_with(known));
+  CHECK(encode(generated.out, letters).symbols.size() == 32);
+  check_one_line(
+      run(generating + "\u00e6" + known), 2,
+      "--prompt: has \"\u00e6\", which is none of the model's 300 symbols; leave it out, or give --unknown drop");
+  const Ended dropped = run(generating + "\u00e6" + known + "\u00f8 --unknown drop");
+  CHECK(dropped.out == generated.out);
+  CHECK(contains(dropped.err, "left out \"\u00e6\" and 1 more, which are none of the model's 300 symbols"));
+
+  const std::string unknown = "\"Q\" and 2 more, which are none of the model's 300 symbols";
+  for (const std::string& line : {std::string("evaluate --model m "), training + "--start m --save-model n "}) {
+    check_one_line(run(line + "--data other.txt"), 3,
+                   "has " + unknown + "; use a text without them, or leave them out: --unknown drop");
+    const Ended ended = run(line + "--data other.txt --unknown drop --json other.json");
+    CHECK(ended.code == 0);
+    CHECK(contains(ended.err, "other.txt: left out " + unknown));
+    const auto other = nlohmann::json::parse(read_text(folder / "other.json"));
+    CHECK(other["config"]["unknown"] == "drop");
+    if (line.starts_with("evaluate")) CHECK(other["loss"] == loss);
+  }
+  // Bytes that are no characters.
+  std::string bytes;
+  for (size_t i = 0; i < 2000; ++i) bytes += static_cast<char>(0x80 + i * 7 % 64);
+  write_text(folder / "bytes.txt", bytes);
+  run_successfully(training + "--data bytes.txt --save-model b", {.folder = folder.path});
+  std::string replaced;
+  for (int i = 0; i < 11; ++i) replaced += "\uFFFD";
+  CHECK(run("generate --model b --device cpu --length 10").out == replaced + "\n");
+}
+
 TEST_CASE("explain of a text, and what does not fit: one line each") {
   const std::string explained =
       run_there("profile kernels --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -").out;
   for (const char* kernel : {"\"causal_attention_forward\"", "\"split_windows\""}) CHECK(contains(explained, kernel));
 
   check_one_line(run_there("train --model char_gpt --data set --context 500 --device cpu"), 3,
-                 "401 of its 4001 bytes are for the test, expected at least 501, a context of 500");
+                 "401 of its 4001 symbols are for the test, expected at least 501, a context of 500");
   check_one_line(run_there("train --model char_gpt --data set --context 512"), 2, "--context 512: expected a whole");
   check_one_line(
       run_there("train --model mlp --data set --test 1 --device cpu"), 3,
@@ -151,11 +216,14 @@ TEST_CASE("explain of a text, and what does not fit: one line each") {
   check_one_line(run_there(set().training + "--preprocess host"), 2, "expected u8 (N, 1, T + 1, 1)");
   check_one_line(run_there(set().training + "--augment flip"), 2, "augment");
   check_one_line(run_there("data convert set out"), 2, "set is a text");
-  check_one_line(run_there("generate --model m --device cpu --prompt abz"), 2, "the prompt has \"z\"");
+  check_one_line(run_there("generate --model m --device cpu --prompt abz"), 2,
+                 "--prompt: has \"z\", which is none of the model's 11 symbols; leave it out");
   check_one_line(run_there("generate --device cpu"), 2, "--model: is missing");
   check_one_line(run_there("generate --model none --device cpu"), 4, "none");
   check_one_line(run_there("predict --model m --test --data set"), 2, "a model of a text");
-  check_one_line(run_there("evaluate --model m --device cpu --data set"), 2, "a model of a text");
+  check_one_line(run_there("evaluate --model m --data set --mistakes 3"), 2, "--mistakes: is for models of images");
+  check_one_line(run_there("evaluate --model m --device cpu --data synthetic"), 3, "has images, but the model reads a");
+  check_one_line(run_there(set().training + "--unknown drop"), 2, "it is for --start");
 }
 
 }  // namespace
