@@ -282,7 +282,7 @@ TEST_CASE("import: pairs of a text become symbols, and come back as they were") 
   const auto made = run(at + "some.txt' " + at + "set' --vocabulary 253");
   REQUIRE_MESSAGE(made.status == 0, made.output);
   CHECK(contains(made.output, " symbols, of 251 kinds, for 4160 bytes; "));  // aaaab is one; aa and aaaa are gone
-  CHECK(fs::file_size(folder / "set/input.txt") == 4000);
+  CHECK(contains(made.output, "4000 symbols"));
   CHECK(hs::open_dataset((folder / "set").string(), hs::Part::train)->info().classes == 251);
   REQUIRE(run(at + "set' --decode < " + at + "set/input.txt' > " + at + "back'").status == 0);
   CHECK(read_text(folder / "back") == text);
