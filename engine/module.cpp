@@ -12,7 +12,8 @@
 namespace hs {
 
 void Module::add_parameter(std::string name, Tensor& value, ParameterRole role) {
-  own_.push_back({std::move(name), &value, role});
+  const bool is_head = role == ParameterRole::head || (!own_.empty() && own_.back().is_head);
+  own_.push_back({.name = std::move(name), .value = &value, .role = role, .is_head = is_head});
   if (!value.defined() || value.dtype() != DType::f32) return;  // ParameterArena says what is wrong
   value.set_requires_grad(true);
   value.grad_info()->lacks_arena = true;
@@ -35,12 +36,19 @@ std::vector<NamedParameter> Module::parameters() {
   return all;
 }
 
-void Module::freeze() {
-  for (NamedParameter& parameter : own_) {
-    parameter.is_frozen = !parameter.is_statistic;
-    if (parameter.is_frozen) parameter.value->set_requires_grad(false);
-  }
-  for (auto& [name, child] : children_) child->freeze();
+void Module::visit(const std::function<void(Module&)>& use) {
+  use(*this);
+  for (auto& [name, child] : children_) child->visit(use);
+}
+
+void Module::freeze(Freeze what) {
+  visit([what](Module& module) {
+    for (NamedParameter& parameter : module.own_) {
+      if (what == Freeze::body && parameter.is_head) continue;
+      parameter.is_frozen = true;
+      parameter.value->set_requires_grad(false);
+    }
+  });
 }
 
 int64_t Module::parameter_count(bool statistic, bool frozen) {

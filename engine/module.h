@@ -18,7 +18,7 @@ enum class ParameterRole : uint8_t {
   bias,       // what is added to each channel
   norm,       // a scale or shift of normalised values, or a statistic of theirs
   embedding,  // a table of rows
-  head,       // the matrix of the last layer
+  head,       // the matrix of the last layer; what its module registers after it, a bias, is the head's too
   adapter,    // a factor of a low-rank change of a matrix
 };
 // Whether such a parameter has one number for each channel.
@@ -31,7 +31,10 @@ struct NamedParameter {
   ParameterRole role;         // what it does
   bool is_statistic = false;  // see Module::add_statistic()
   bool is_frozen = false;     // see Module::freeze()
+  bool is_head = false;       // see ParameterRole::head
 };
+
+enum class Freeze : bool { all, body };  // body: all but the head
 
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/training/train_step.h).
 enum class InputKind : bool { images, tokens };
@@ -52,6 +55,12 @@ class Module : NonCopyable {
   int64_t parameter_count(bool statistic = false,
                           bool frozen = false);  // values that are trained, averaged, or constant
 
+  // The parameters and statistics registered so far, those of children included, are constants from now on: they have
+  // no gradient, and no place in a ParameterArena. What is added later is trained.
+  void freeze(Freeze what = Freeze::all);
+  // Calls it with this module and all that are registered in it, depth first.
+  void visit(const std::function<void(Module&)>& use);
+
  protected:
   // Registers a member that is trained. A backward that reaches it before it is in a ParameterArena throws: what is not
   // registered all the way up, by add_child(), would keep its first values.
@@ -62,9 +71,6 @@ class Module : NonCopyable {
   // REQUIRES: each micro-batch of a step gives it a gradient, or none does
   void add_statistic(std::string name, Tensor& value);
   void add_child(std::string name, Module& child);  // registers a member; its parameters become name.THEIRS
-  // The parameters registered so far, those of children included, are constants from now on: they have no gradient, and
-  // no place in a ParameterArena. What is added later is trained. Statistics stay what they are.
-  void freeze();
 
  private:
   std::vector<NamedParameter> own_;

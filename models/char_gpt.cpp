@@ -72,9 +72,6 @@ class TransformerBlock : public Module {
     const Tensor y = add(x, projection_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
     return add(y, gelu_feed_forward(norm2_.forward(y), fc_, fc_projection_));
   }
-  void adapt(const LoraOptions& options, LayerKeys& keys) {
-    for (LoraLinear* layer : {&qkv_, &projection_, &fc_, &fc_projection_}) layer->adapt(options, keys);
-  }
 
  private:
   static Tensor initial(int64_t in, int64_t out, LayerKeys& keys, double deviation = default_deviation) {
@@ -86,7 +83,7 @@ class TransformerBlock : public Module {
   }
   const int64_t heads_;
   Norm norm1_, norm2_;
-  LoraLinear qkv_, projection_, fc_, fc_projection_;  // linear layers, unless adapt() adds to them
+  LoraLinear qkv_, projection_, fc_, fc_projection_;
 };
 
 class CharGpt : public StagedModel {
@@ -113,11 +110,6 @@ class CharGpt : public StagedModel {
     // (N, T) -> (N, T, C) -> ... -> (N, T, C) -> (N * T, classes)
   }
   InputKind input_kind() const override { return InputKind::tokens; }
-
-  void adapt(const LoraOptions& options, LayerKeys& keys) override {
-    freeze();
-    for (const auto& block : blocks_) block->adapt(options, keys);
-  }
 
  private:
   Tensor symbols_;    // (classes, C), also the head's weight

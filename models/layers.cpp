@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
@@ -70,12 +71,12 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   add_parameter("bias", bias_, ParameterRole::bias);
 }
 
-Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
+Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight(), bias_, options_); }
 
-Tensor Conv2d::forward_relu(const Tensor& x) { return conv2d_relu(x, weight_, bias_, options_); }
+Tensor Conv2d::forward_relu(const Tensor& x) { return conv2d_relu(x, weight(), bias_, options_); }
 
 Tensor Conv2d::forward_pool_relu(const Tensor& x, Dropout* dropout) {
-  if (ambient().fuse) return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
+  if (ambient().fuse) return conv2d_pool_relu(x, weight(), bias_, options_, dropout ? dropout->rule() : DropoutRule());
   const Tensor y = relu(max_pool2d(forward(x), 2, 2));
   return dropout ? dropout->forward(y) : y;
 }
@@ -95,6 +96,8 @@ BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options) : op
 Tensor BatchNorm2d::forward(const Tensor& x) { return forward(x, {}); }
 
 Tensor BatchNorm2d::forward(const Tensor& x, const Tensor& residual) {
+  std::optional<AmbientScope> frozen;
+  if (!weight_.requires_grad()) frozen.emplace(), ambient().training = false;
   return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_, residual);
 }
 
@@ -107,7 +110,7 @@ Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init, P
   add_parameter("bias", bias_, ParameterRole::bias);
 }
 
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_); }
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight(), bias_); }
 
 DropoutRule Dropout::rule() const {
   const Ambient& now = ambient();
@@ -136,8 +139,14 @@ void StagedModel::set_segments(std::vector<Segment> segments) {
   segments_ = std::move(segments);
 }
 
-void StagedModel::adapt(const LoraOptions&, LayerKeys&) {
-  fail(ExitCode::usage, "this model has no linear layers that take adapters; char_gpt has");
+void StagedModel::adapt(const LoraOptions& options, LayerKeys& keys, Freeze frozen) {
+  freeze(frozen);
+  const int64_t trained = parameter_count();
+  visit([&](Module& module) {
+    auto* const layer = dynamic_cast<AdaptableLayer*>(&module);
+    if (layer && !layer->parameters().front().is_head) layer->adapt(options, keys);
+  });
+  check(parameter_count() > trained, "this model has no layer that takes adapters; Linear, Conv2d and LoraLinear do");
 }
 
 Tensor StagedModel::run(size_t begin, size_t end, const Tensor& x) const {

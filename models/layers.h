@@ -30,7 +30,25 @@ enum class Init : uint8_t { uniform, he_normal };
 class Dropout;
 struct LoraOptions;  // models/lora.h
 
-class Conv2d : public Module {  // conv2d() with its parameters
+// A layer with a matrix, to which adapters can be added (models/lora.h).
+class AdaptableLayer : public Module {
+ public:
+  // Adds lora_A.weight, uniform in +-1/sqrt(in), and lora_B.weight, zeros. Throws Error (usage) unless
+  // 1 <= rank <= in and out. REQUIRES: it has none yet
+  void adapt(const LoraOptions& options, LayerKeys& keys);
+  // (in, out), in = KH*KW*C of a convolution; with adapters W + (alpha / r) (B A)^T, differentiable.
+  Tensor weight() const { return a_.defined() ? adapted_weight() : weight_; }
+
+ protected:
+  Tensor weight_;  // (in, out)
+  Tensor a_, b_;   // (r, in) and (out, r), or undefined
+  double factor_ = 0;
+
+ private:
+  Tensor adapted_weight() const;
+};
+
+class Conv2d : public AdaptableLayer {  // conv2d() with its parameters
  public:
   // keys: the model's, which number its layers
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
@@ -43,12 +61,11 @@ class Conv2d : public Module {  // conv2d() with its parameters
 
  private:
   Conv2dOptions options_;
-  Tensor weight_;  // (KH*KW*in_channels, out_channels)
-  Tensor bias_;    // (out_channels), or undefined
+  Tensor bias_;  // (out_channels), or undefined
 };
 
 // Scale and shift start at 1 and 0. The running mean and variance are statistics (Module::add_statistic), which start
-// at 0 and 1; all four have PyTorch's names.
+// at 0 and 1; all four have PyTorch's names. Frozen, it normalizes by the running ones in training too.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(int64_t channels, const BatchNormOptions& options = {});  // channels: the last dimension of x
@@ -60,18 +77,16 @@ class BatchNorm2d : public Module {
   Tensor weight_, bias_, running_mean_, running_var_;  // (channels) each
 };
 
-class Linear : public Module {  // linear() with its parameters
+class Linear : public AdaptableLayer {  // linear() with its parameters
  public:
   // keys: the model's, which number its layers; role: of the weight
   Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform,
          ParameterRole role = ParameterRole::matrix);
-  Tensor forward(const Tensor& x) override;         // (N, in) -> (N, out)
-  const Tensor& weight() const { return weight_; }  // (in, out)
-  const Tensor& bias() const { return bias_; }      // (out), or undefined
+  Tensor forward(const Tensor& x) override;     // (N, in) -> (N, out)
+  const Tensor& bias() const { return bias_; }  // (out), or undefined
 
  private:
-  Tensor weight_;  // (in, out)
-  Tensor bias_;    // (out), or undefined
+  Tensor bias_;  // (out), or undefined
 };
 
 class Head : public Linear {  // the last layer of a classifier
@@ -118,9 +133,9 @@ class StagedModel : public Module {
   // Throws Error (usage) unless they are in order, not empty, disjoint and within the stages.
   void set_segments(std::vector<Segment> segments);
 
-  // Freezes all parameters and adds adapters to linear layers (models/lora.h), for a model that has some. Throws Error
-  // (usage) if it has none that take them.
-  virtual void adapt(const LoraOptions& options, LayerKeys& keys);
+  // Freezes these parameters and adds adapters to all layers but the head (models/lora.h). Throws Error (usage) if none
+  // takes them.
+  void adapt(const LoraOptions& options, LayerKeys& keys, Freeze frozen = Freeze::all);
 
  protected:
   void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);  // runs after those added before

@@ -3,6 +3,9 @@
 // and B (out, r), and the layer computes
 //   y = x W + (alpha / r) (x A^T) B^T
 // B starts at zero, so that training starts with the network as it was. A and B lie as in Hugging Face's peft.
+//
+// LoraLinear, whose x has many rows, computes it so. The layers of models/layers.h form W + (alpha / r) (B A)^T once
+// for each forward pass, which a convolution's matrix permits too.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +13,11 @@
 #include <vector>
 
 #include "engine/files/safetensors.h"
-#include "engine/module.h"
+#include "models/layers.h"
 
 namespace hs {
 
 class OutputFolder;
-class StagedModel;
 
 // The size of adapters.
 struct LoraOptions {
@@ -28,22 +30,13 @@ struct LoraOptions {
 };
 
 // A linear layer without bias, to which adapters can be added: (..., in) -> (..., out).
-class LoraLinear : public Module {
+class LoraLinear : public AdaptableLayer {
  public:
-  explicit LoraLinear(Tensor weight);  // (in, out)
+  explicit LoraLinear(const Tensor& weight);  // (in, out)
   Tensor forward(const Tensor& x) override;
-
-  // Adds lora_A.weight, uniform in +-1/sqrt(in), and lora_B.weight, zeros. Throws Error (usage) unless
-  // 1 <= rank <= in and out. REQUIRES: it has none yet
-  void adapt(const LoraOptions& options, LayerKeys& keys);
 
   // two.forward(gelu(one.forward(x))), as one op if neither has adapters.
   friend Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two);
-
- private:
-  Tensor weight_;  // (in, out)
-  Tensor a_, b_;   // (r, in) and (out, r), or undefined
-  double factor_ = 0;
 };
 
 inline constexpr const char* lora_names[] = {"lora_A.weight", "lora_B.weight"};  // the parameters A and B of a layer

@@ -206,6 +206,20 @@ void save(Module& module, const std::filesystem::path& path) { write_safetensors
 
 void load(Module& module, const std::filesystem::path& path) { load_parameters(module, SafetensorsFile(path)); }
 
+std::vector<NamedParameter> load_body(Module& module, const SafetensorsFile& file) {
+  std::vector<NamedParameter> anew;
+  for (const NamedParameter& parameter : module.parameters()) {
+    const SafetensorsEntry* entry = parameter.is_head ? nullptr : file.find(parameter.name);
+    if (entry && text_of(*entry) == text_of(*parameter.value)) {
+      parameter.value->detach().copy_from(file.read(*entry));
+    } else {
+      anew.push_back(parameter);
+    }
+  }
+  std::ranges::stable_partition(anew, std::identity(), &NamedParameter::is_head);
+  return anew;
+}
+
 void save_model(const std::filesystem::path& path, Module& model, const ModelDescription& description) {
   write_safetensors(path, parameters_of(model), describe(description));
 }

@@ -31,6 +31,9 @@ void load_parameters(Module& module, const SafetensorsFile& file);  // throws as
 // To a file and back, with the parameters' names alone. Throw as save_model() and load_model().
 void save(Module& module, const std::filesystem::path& path);
 void load(Module& module, const std::filesystem::path& path);
+// Loads the body alone (ParameterRole::head), and of it the tensors that have the name and the shape of a parameter.
+// Returns the parameters that keep their values, first those of the head. Throws as load_model().
+std::vector<NamedParameter> load_body(Module& module, const SafetensorsFile& file);
 Metadata describe(const ModelDescription& description);  // the metadata of save_model()
 
 // An ONNX file's bytes: the model as a graph that other runtimes execute (onnx.ai, docs/model_files.md). Input

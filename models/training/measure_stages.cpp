@@ -20,6 +20,7 @@ class Measurement {
                        }});
     group_ = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(stages_.size()))));
     inputs_[0] = images;
+    has_history_.resize(stages_.size() + 1);
     costs_.stages.resize(stages_.size());
     costs_.fixed = live() + step_scalars;
   }
@@ -56,6 +57,7 @@ class Measurement {
   // input. Later: within the group, keeping every input.
   void run_group(size_t begin, bool first_time) {
     const NoGrad no_history;
+    ambient().met_gradient = false;
     const size_t end = std::min(begin + group_, stages_.size());
     Tensor x = inputs_[begin];
     for (size_t i = begin; i < (first_time ? end : end - 1); ++i) {
@@ -65,6 +67,7 @@ class Measurement {
       const double ms = milliseconds([&] { y = stages_[i].forward(x); });
       costs_.stages[i].unrecorded_peak = peak() - start;
       costs_.stages[i].forward_ms = first_time ? ms : std::min(ms, costs_.stages[i].forward_ms);
+      has_history_[i + 1] = has_history_[i] || ambient().met_gradient;
       x = std::move(y);
       if (i + 1 < stages_.size() && (!first_time || i + 1 == end)) inputs_[i + 1] = x;
     }
@@ -77,7 +80,7 @@ class Measurement {
     const int64_t start = live();
 
     Tensor dx, input = inputs_[i];
-    if (i > 0) {
+    if (has_history_[i]) {
       input = record_always("stage_input", input.detach(), {}, [&dx](Tensor gradient) -> Gradients {
         dx = std::move(gradient);
         return {};
@@ -106,16 +109,19 @@ class Measurement {
     }
     reset_peak(device_);
     const int64_t start_of_backward = live();
-    cost.backward_ms = milliseconds([&] { backward(tape, std::move(gradient_)); });
+    cost.backward_ms = milliseconds([&] {
+      if (tape) backward(tape, std::move(gradient_));
+    });
     cost.backward_peak = peak() - start_of_backward;
     gradient_ = std::move(dx);
   }
 
   std::vector<Stage> stages_;
   const Device device_;
-  size_t group_;                // stages between two inputs that are kept throughout
-  std::vector<Tensor> inputs_;  // of each stage; undefined if not kept now
-  Tensor gradient_;             // dL/d(output) of the current stage
+  size_t group_;                   // stages between two inputs that are kept throughout
+  std::vector<Tensor> inputs_;     // of each stage; undefined if not kept now
+  std::vector<bool> has_history_;  // of each stage's input: a stage before it has something that is trained
+  Tensor gradient_;                // dL/d(output) of the current stage
   StepCosts costs_;
 };
 

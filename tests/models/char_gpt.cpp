@@ -54,7 +54,7 @@ TEST_CASE("matrices start normal with deviation 0.02, the last of each half bloc
              same = make_model("char_gpt", 3, text_sizes(128, 65));
   const auto parameters = model->parameters(), others = same->parameters();
   for (size_t p = 0; p < parameters.size(); ++p) {
-    const auto& [name, value, role, is_statistic, is_frozen] = parameters[p];
+    const auto& [name, value, role, is_statistic, is_frozen, is_head] = parameters[p];
     CHECK_FALSE(is_statistic);
     CHECK(is_vector(role) == (value->shape().rank() == 1));
     CAPTURE(name);

@@ -15,8 +15,10 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/files/model_file.h"
 #include "models/lora.h"
+#include "models/training/checkpoint_plan.h"
 #include "models/training/train.h"
 #include "models/training/train_step.h"
+#include "tests/support/made_images.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"
@@ -250,10 +252,102 @@ TEST_CASE("adapters in a folder: peft's names and settings, and the same values 
   CHECK_THROWS_WITH_AS(load_adapters(*make_model("char_gpt", 2, wider), "abc", folder / "adapters"),
                        doctest::Contains("its tensors do not fit the model"), Error);
   CHECK_THROWS_WITH_AS(load_adapters(*make_model("mlp", 2), "abc", folder / "adapters"),
-                       doctest::Contains("no linear layers that take adapters"), Error);
+                       doctest::Contains("its tensors do not fit the model"), Error);
   save_model(folder / "adapters" / "adapter_model.safetensors", *make_model("mlp", 2), {"mlp", {}, {0, 1}, "digits"});
   CHECK_THROWS_WITH_AS(load_adapters(*make_model("char_gpt", 2, small), "abc", folder / "adapters"),
                        doctest::Contains("the format halfstep model, expected halfstep adapters"), Error);
+}
+
+TEST_CASE("models of images: adapters on all layers but the head, and the gradients of the merged weights' formula") {
+  for (const std::string& name : model_names(InputKind::images)) {
+    CAPTURE(name);
+    const ModelSizes sizes = {name == "resnet8" ? 32 : 28, 28, 1, 10, 2};
+    const Tensor images = random_tensor({6, sizes.rows, 28, 1}, 30);
+    const LoraOptions options{.rank = 3, .alpha = 5};
+    const auto base = make_model(name, 2, sizes), model = make_model(name, 2, sizes);
+    LayerKeys keys(7);
+    model->adapt(options, keys);
+    const AmbientScope scope;
+    ambient().training = false;  // batch norm by its running statistics in both
+    CHECK(model->forward(images).to_vector<float>() == base->forward(images).to_vector<float>());
+    set_adapters(*model, 0.1);
+    const auto parameters = base->parameters();
+    const std::vector<NamedTensor> merged = merged_parameters(*model, options);
+    REQUIRE(merged.size() == parameters.size());
+    for (size_t i = 0; i < merged.size(); ++i) parameters[i].value->copy_from(merged[i].tensor);
+
+    ParameterArena all(*base), adapters(*model);
+    const Tensor expected = base->forward(images), y = model->forward(images), dy = random_tensor(y.shape(), 40);
+    CHECK(max_difference(y.to_vector<float>(), expected.to_vector<float>()) < 2e-5);
+    backward(expected, dy), backward(y, dy);
+    const NoGrad plain;
+    const GemmOptions transposed{.transpose_a = true, .transpose_b = true};
+    const auto& trained = adapters.parameters();  // A and B of each layer
+    REQUIRE(trained.size() == 2 * std::ranges::count(parameters, ParameterRole::matrix, &NamedParameter::role));
+    for (size_t i = 0; i < trained.size(); i += 2) {
+      const std::string layer = trained[i].name.substr(0, trained[i].name.find("lora_A"));
+      CAPTURE(layer);
+      const Tensor dW = std::ranges::find(parameters, layer + "weight", &NamedParameter::name)->value->grad();
+      const Tensor A = *trained[i].value, B = *trained[i + 1].value;
+      const auto check_close = [&](Tensor got, const Tensor& formula) {
+        const Floats values = scale(formula, options.factor()).to_vector<float>();
+        CHECK(max_difference(got.to_vector<float>(), values) < 1e-4 * std::fabs(std::ranges::max(values)));
+      };
+      check_close(Tensor(A).grad(), matmul(B, dW, {}, transposed));
+      check_close(Tensor(B).grad(), matmul(dW, A, {}, transposed));
+    }
+  }
+}
+
+TEST_CASE("a frozen body keeps its bits, batch norm's statistics too, and has no history; the head learns") {
+  const auto bright_by_class = [](int64_t n, int64_t i) { return 25 * (n % 10) + i % 7; };
+  const MemorySource set = made_images({28, 28, 1}, {0.5f, 0.3f}, 160, bright_by_class);
+  for (const Precision precision : {Precision::f32, Precision::bf16, Precision::f16}) {
+    CAPTURE(std::string(name(precision)));
+    const auto model = make_model("resnet8", 2, {28, 28, 1});
+    model->freeze(Freeze::body);
+    const auto values = [&](bool of_head) {
+      Floats all;
+      for (const NamedParameter& parameter : model->parameters()) {
+        const Floats own = parameter.value->to_vector<float>();
+        if (parameter.is_head == of_head) all.insert(all.end(), own.begin(), own.end());
+      }
+      return all;
+    };
+    const Floats body = values(false), head = values(true);
+    ParameterArena arena(*model);
+    CHECK(arena.values.size() == 64 * 10 + 64);
+    Loader training(set, {.batch = 32, .seed = 3}), test(set, {.batch = 30, .shuffle = false});
+    const auto [images, labels] = prepare(InputKind::images, training.next(), set.info().scale);
+    const Tensor logits = model->forward(images);
+    CHECK_FALSE(model->stages()[0].forward(images).requires_grad());
+    {
+      const Inference scope;
+      CHECK(model->forward(images).to_vector<float>() == logits.to_vector<float>());
+    }
+    const StepCosts costs = measure_stages(*model, images, labels);
+    CHECK(costs.stages[0].saved == 0);
+    CHECK(costs.stages[4].saved > 0);
+    if (precision == Precision::bf16) model->set_segments({{0, 2}, {3, 5}});
+    TrainConfig config = config_of(precision);
+    config.optimizer.clip = 10;
+    config.optimizer.average_decay = precision == Precision::f16 ? 0.5f : 0;
+    const TrainResult result = train(*model, arena, training, test, config);
+    CHECK(values(false) == body);
+    CHECK(values(true) != head);
+    CHECK(result.epochs.back().training_loss < result.epochs.front().training_loss - 0.05);
+  }
+}
+
+TEST_CASE("the costs of stages are measured where the first of them is frozen, as with adapters") {
+  const auto model = adapted({.rank = 4});
+  const ParameterArena arena(*model);
+  const MemorySource set = rule_text(5, 16);
+  Loader loader(set, {.batch = 5, .shuffle = false});
+  const auto [tokens, labels] = prepare(InputKind::tokens, loader.next(), {});
+  const StepCosts costs = measure_stages(*model, tokens, labels);
+  CHECK(costs.stages[0].saved == 0);
+  CHECK(costs.stages[1].saved > 0);
 }
 
 TEST_CASE("ranks that do not fit are refused") {
