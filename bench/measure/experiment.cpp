@@ -121,10 +121,15 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
   const auto model = make_model(experiment.model, seed, sizes_for(info, experiment.blocks));
-  if (!experiment.start.empty()) load_parameters(*model, SafetensorsFile(experiment.start));
+  if (experiment.new_head) {
+    load_body(*model, SafetensorsFile(experiment.start));
+  } else if (!experiment.start.empty()) {
+    load_parameters(*model, SafetensorsFile(experiment.start));
+  }
+  if (experiment.freezes_body) model->freeze(Freeze::body);
   if (experiment.lora.rank > 0) {
     LayerKeys keys(seed);
-    model->adapt(experiment.lora, keys);
+    model->adapt(experiment.lora, keys, experiment.new_head ? Freeze::body : Freeze::all);
   }
   record.trained_parameters = model->parameter_count();
   ParameterArena arena(*model, experiment.device);

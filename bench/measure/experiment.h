@@ -33,6 +33,8 @@ struct Experiment : TrainConfig {
   LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
   bool searches_loading = false;  // for workers and prefetch, see LoaderSearch
   std::string start;              // a model's file, whose weights a run begins with; empty: the seed determines them
+  bool new_head = false;          // of `start` the body alone
+  bool freezes_body = false;      // trains the head alone
   LoraOptions lora;
   CheckpointChoice checkpoint;
   double held_out = 0;           // the fraction of the training set that is held out to validate on

@@ -1,5 +1,5 @@
-// --start, --lora, --lora-alpha and --save-adapters: a run that begins with a trained model, all of which it trains, or
-// adapters beside it alone (models/lora.h).
+// --start, --head, --freeze, --lora, --lora-alpha and --save-adapters: a run that begins with a trained model, all of
+// which it trains, or a new head, or the head alone, or adapters beside it (models/lora.h).
 #include <algorithm>
 
 #include "bench/cli/console.h"
@@ -21,12 +21,19 @@ class FineTuning : public TrainPart {
   std::optional<OutputFolder> folder_;
 
   void declare(cli::Flags& flags) override {
+    const auto has_start = [this] { return !experiment_.start.empty(); };
     const auto has_adapters = [this] { return experiment_.lora.rank > 0; };
     constexpr const char* otherwise = "there are no adapters; give --lora 4 as well";
     flags
         .text("--start", rare(Group::model).unrecorded(), cli::model_reader("--start", experiment_.start), "", "FILE",
               "Begin with the weights of a model that --save-model wrote")
         .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
+    flags.named_choice("--head", rare(Group::model).counts_if(has_start), experiment_.new_head,
+                       {{"kept", false}, {"new", true}},
+                       "The last layer of --start: as it is, or one that begins anew, for other classes");
+    flags.named_choice("--freeze", rare(Group::model).counts_if(has_start).moves({"step"}), experiment_.freezes_body,
+                       {{"nothing", false}, {"body", true}},
+                       "What of --start is not trained: body, all but the last layer");
     flags.integer("--lora", rare(Group::model).moves({"step"}), experiment_.lora.rank, 0, 4096,
                   "Train adapters of this rank beside --start alone, 0: all of it");
     flags
@@ -46,8 +53,8 @@ class FineTuning : public TrainPart {
   void with_device(const cli::Flags& flags) override {
     int64_t& context = job_.settings.context;
     if (experiment_.start.empty()) {
-      if (experiment_.lora.rank == 0) return;
-      fail(ExitCode::usage, "--lora {}: there is no model to adapt; give --start FILE as well", experiment_.lora.rank);
+      if (wish().empty()) return;
+      fail(ExitCode::usage, "{}: there is no model to adapt; give --start FILE as well", wish());
     }
     const LoadedModel base = load_model(experiment_.start);
     const ModelDescription& of = base.description;
@@ -67,11 +74,35 @@ class FineTuning : public TrainPart {
     job_.text.vocabulary = of.vocabulary;
     base_ = of;
     sha256_ = sha256(base.model->parameters());
-    if (experiment_.lora.rank > 0) {  // refused before anything is loaded or trained
-      LayerKeys keys(0);
-      base.model->adapt(experiment_.lora, keys);
-    }
+    check_takes(*base.model);
     if (!save_adapters_.empty() && job_.ranks.is_first()) folder_.emplace(save_adapters_);
+  }
+
+  // What the model cannot do is refused before anything is loaded or trained.
+  void check_takes(StagedModel& model) const {
+    const int64_t rank = experiment_.lora.rank;
+    if (experiment_.freezes_body && rank > 0) {
+      fail(ExitCode::usage, "--freeze body: so does --lora {}, which trains adapters beside it; leave out one", rank);
+    }
+    if ((experiment_.new_head || experiment_.freezes_body) &&
+        std::ranges::none_of(model.parameters(), &NamedParameter::is_head)) {
+      fail(ExitCode::usage, "{}: no layer of {} is its head alone; leave it out", wish(), experiment_.model);
+    }
+    if (!save_adapters_.empty() && base_->sizes.input == InputKind::images) {
+      fail(ExitCode::usage,
+           "--save-adapters {}: peft has another layout for those of {}; give --save-model FILE, which merges them",
+           save_adapters_, experiment_.model);
+    }
+    if (rank == 0) return;
+    LayerKeys keys(0);
+    model.adapt(experiment_.lora, keys);
+  }
+
+  // What --start is for, as a flag.
+  std::string wish() const {
+    if (experiment_.new_head) return "--head new";
+    if (experiment_.freezes_body) return "--freeze body";
+    return experiment_.lora.rank > 0 ? fmt::format("--lora {}", experiment_.lora.rank) : "";
   }
 
   // The model is for such samples. Says so if they are other ones than it was trained on.
@@ -80,22 +111,45 @@ class FineTuning : public TrainPart {
     const cli::TrainingData& data = *job_.data;
     const SampleInfo& info = data.train->info();
     const ModelSizes& sizes = base_->sizes;
+    if (experiment_.new_head) return say_what_begins_anew();
     if (info.rows != sizes.rows || info.columns != sizes.columns || info.channels != sizes.channels ||
         info.classes != sizes.classes || info.type != base_->type) {
       fail(ExitCode::bad_input,
-           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} {} in {}", info.name,
-           info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, hs::name(base_->type), sizes.classes);
+           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} {} in {}; give --head new "
+           "to keep what fits and begin a new head",
+           info.name, info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, hs::name(base_->type),
+           sizes.classes);
     }
     const auto& origin = base_->origin;
-    const auto [was, is] = std::ranges::mismatch(base_->class_names, info.class_names);
-    if (was != base_->class_names.end() && is != info.class_names.end()) {
-      cli::notice(fmt::format("--start: class {} was {} in the model's training, and is {} in this one",
-                              was - base_->class_names.begin(), *was, *is));
+    size_t label = 0;  // the first whose name is another one
+    while (label < info.class_names.size() && base_->class_name(label) == info.class_names[label]) ++label;
+    if (label < info.class_names.size()) {
+      cli::notice(
+          fmt::format("--start: class {} was {} in the model's training, and is {} in this one; give --head new "
+                      "to begin a new head",
+                      label, base_->class_name(label), info.class_names[label]));
     } else if (origin && !origin->contents.empty() &&
                (origin->source != data.choice.name || origin->contents != data.contents)) {
       cli::notice(fmt::format("--start: the model was trained on {}, {}; this is {}", origin->source, origin->contents,
                               data.contents.empty() ? data.choice.name : data.contents));
     }
+  }
+
+  void say_what_begins_anew() const {
+    const auto model = make_model(experiment_.model, 0, sizes_for(job_.data->train->info(), experiment_.blocks));
+    const int64_t all = model->parameter_count() + model->parameter_count(true);
+    const bool is_frozen = experiment_.freezes_body || experiment_.lora.rank > 0;
+    std::string names;
+    int64_t kept = all;
+    for (const NamedParameter& one : load_body(*model, SafetensorsFile(experiment_.start))) {
+      if (is_frozen && !one.is_head) {
+        fail(ExitCode::usage, "{}: would freeze {}, which is {} for these images and begins anew; leave it out",
+             experiment_.freezes_body ? "--freeze body" : "--lora", one.name, one.value->shape());
+      }
+      names += fmt::format("{}{} {}", names.empty() ? "" : ", ", one.name, one.value->shape());
+      kept -= one.value->size();
+    }
+    cli::notice(fmt::format("--head new: {} begin anew; {} of {} values are those of --start", names, kept, all));
   }
 
   void with_model(StagedModel& trained) override {

@@ -280,8 +280,8 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
     "scale_lr": 0, "warmed_up": true, "prefetch": 2, "workers": "auto", "cache": "ram", "pin": "on",
     "preprocess": "device", "loader": "given", "graph": false, "graph_steps": 1, "target": null,
     "price_per_hour": null, "noise_scale": false, "validation": 0.0, "validate_every": "1ep", "test_every": "1ep",
-    "patience": 0, "max_minutes": 0.0, "start_sha256": null, "lora": 0, "lora_alpha": null, "unknown": null,
-    "memory_bytes": null, "save_every": null, "keep": null})");
+    "patience": 0, "max_minutes": 0.0, "start_sha256": null, "head": null, "freeze": null, "lora": 0,
+    "lora_alpha": null, "unknown": null, "memory_bytes": null, "save_every": null, "keep": null})");
   CHECK(config("") == expected.dump());
   expected.update(Config::parse(R"({
     "model": "deep_cnn", "optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "beta2": null, "threads": 1,

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "models/files/model_file.h"
 #include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/rule_text.h"
@@ -111,11 +112,104 @@ TEST_CASE("data/cut: a part of a text and the rest of it, or a line that says wh
   CHECK_FALSE(fs::exists(base().folder / "a"));
 }
 
+// Images of each class, which have their stripes at a place of their own.
+void write_images(const char* name, const std::vector<std::string>& classes, size_t side = 28) {
+  for (const std::string part : {"train", "test"}) {
+    for (size_t c = 0; c < classes.size(); ++c) {
+      const fs::path of_class = base().folder / name / part / classes[c];
+      fs::create_directories(of_class);
+      for (size_t i = 0; i < 16; ++i) {
+        std::string pixels(side * side, '\0');
+        for (size_t p = 0; p < pixels.size(); ++p) {
+          if ((p + 3 * i) % side / 4 == 2 * c + (part == "test" && i % 4 == 0))
+            pixels[p] = static_cast<char>(255 - 8 * i);
+        }
+        std::ofstream(of_class / fmt::format("{}.pgm", i)) << fmt::format("P5 {} {} 255\n", side, side) << pixels;
+      }
+    }
+  }
+}
+
+std::string digits() {  // a model of ten digits
+  static const bool is_made = [] {
+    base().train("--model mnist_cnn --save-model digits");
+    write_images("letters", {"a", "b", "c"});
+    return true;
+  }();
+  return is_made ? "train --start digits --data letters --batch 16 --threads 1 --device cpu --quiet" : "";
+}
+
+TEST_CASE("train --head new: the body goes on with other classes, frozen if that is wanted, and their names are kept") {
+  const std::string train = digits() + " --head new";
+  const auto run = [&](const std::string& flags) {
+    const Ended ended = base().run(train + flags + " --json head.json");
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    CHECK(
+        contains(ended.err, "--head new: linear.weight (1600, 3), linear.bias (3) begin anew; 18816 of 23619 values"));
+    return record("head.json");
+  };
+  const auto body_is_kept = [&](const char* model) {
+    const LoadedModel before = load_model(base().folder / "digits"), after = load_model(base().folder / model);
+    return std::ranges::equal(
+        before.model->parameters(), after.model->parameters(), [](const auto& was, const auto& is) {
+          return is.is_head || is.value->template to_vector<float>() == was.value->template to_vector<float>();
+        });
+  };
+  const auto whole = run(" --epochs 4 --save-model letters_model");
+  CHECK(whole["config"]["head"] == "new");
+  CHECK(whole["config"]["freeze"] == "nothing");
+  CHECK(whole["rows"][0]["trained_parameters"] == 23619);
+  CHECK_FALSE(body_is_kept("letters_model"));
+  const auto names = load_model(base().folder / "letters_model").description.class_names;
+  CHECK(names == std::vector<std::string>{"a", "b", "c"});
+  const Ended said = base().run("predict --model letters_model letters/train/b/1.pgm");
+  CHECK_MESSAGE(contains(said.out, ": b with "), said.err);
+
+  const auto frozen = run(" --epochs 2 --freeze body --weight-decay 0.1 --save-model frozen");
+  CHECK(frozen["rows"][0]["trained_parameters"] == 4803);
+  CHECK(body_is_kept("frozen"));
+  run(" --epochs 1 --freeze body --weight-decay 0.1 --save head_state");
+  const Ended other = base().run(train + " --epochs 2 --freeze nothing --resume head_state");
+  CHECK(other.code == 5);
+  CHECK(contains(other.err, "freeze was \"body\", now \"nothing\""));
+  CHECK(run(" --epochs 2 --freeze body --weight-decay 0.1 --resume head_state")["rows"][0]["weights_sha256"] ==
+        frozen["rows"][0]["weights_sha256"]);
+
+  const auto lora = run(" --epochs 1 --lora 2 --save-model merged_letters");
+  CHECK(lora["rows"][0]["trained_parameters"] == 4803 + 2 * (9 + 32 + 288 + 64));
+  CHECK_FALSE(body_is_kept("merged_letters"));
+}
+
+TEST_CASE("train --head new: images of another size keep what fits, which is said; the rest cannot be frozen") {
+  base().train("--model mlp --save-model mlp_digits");
+  digits();
+  write_images("small", {"a", "b"}, 20);
+  const std::string small = " --data small --batch 16 --epochs 1 --threads 1 --device cpu --quiet --head new";
+  CHECK(contains(base().run("train --start digits" + small).err,
+                 "linear.weight (576, 2), linear.bias (2) begin anew; 18816 of"));
+  const std::string mlp = "train --start mlp_digits" + small;
+  const Ended ended = base().run(mlp);
+  CHECK(ended.code == 0);
+  CHECK(contains(ended.err, "linear2.weight (500, 2), linear2.bias (2), linear1.weight (400, 500) begin anew; 500 of"));
+  check_one_line(base().run(mlp + " --freeze body"), 2,
+                 "--freeze body: would freeze linear1.weight, which is (400, 500)");
+  check_one_line(base().run(mlp + " --lora 2"), 2, "--lora: would freeze linear1.weight");
+}
+
 TEST_CASE("what does not fit: one line each") {
   const auto refused = [&](const std::string& line, int code, const char* part) {
     check_one_line(base().run(line), code, part);
   };
   refused("train --lora 4", 2, "--lora 4: there is no model to adapt; give --start FILE");
+  refused("train --head new", 2, "--head new: there is no model to adapt; give --start FILE");
+  refused("train --freeze body", 2, "--freeze body: there is no model to adapt; give --start FILE");
+  refused("train --start base --head new --device cpu", 2, "--head new: no layer of char_gpt is its head alone");
+  refused("train --start base --freeze body --device cpu", 2, "--freeze body: no layer of char_gpt is its head alone");
+  refused(digits(), 3, "in 10; give --head new to keep what fits");
+  refused(digits() + " --head new --freeze body --lora 2", 2, "--freeze body: so does --lora 2");
+  refused(digits() + " --head new --lora 2 --save-adapters d", 2, "--save-adapters d: peft has another layout");
+  refused(digits() + " --head new --lora 10", 2, "expected a rank from 1 to 9");
+  refused(digits() + " --head old", 2, "--head");
   refused("train --start base --lora-alpha 8", 2, "--lora-alpha 8: there are no adapters");
   refused("train --start base --save-adapters d", 2, "--save-adapters d: there are no adapters");
   refused("train --start none --device cpu", 4, "none");
