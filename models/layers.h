@@ -40,9 +40,9 @@ class AdaptableLayer : public Module {
   Tensor weight() const { return a_.defined() ? adapted_weight() : weight_; }
 
  protected:
-  Tensor weight_;  // (in, out)
-  Tensor a_, b_;   // (r, in) and (out, r), or undefined
-  double factor_ = 0;
+  Tensor weight_;      // (in, out)
+  Tensor a_, b_;       // (r, in) and (out, r), or undefined
+  double factor_ = 0;  // alpha / r
 
  private:
   Tensor adapted_weight() const;
