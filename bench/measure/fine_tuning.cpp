@@ -30,10 +30,10 @@ class FineTuning : public TrainPart {
         .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
     flags.named_choice("--head", rare(Group::model).counts_if(has_start), experiment_.new_head,
                        {{"kept", false}, {"new", true}},
-                       "The last layer of --start: as it is, or one that begins anew, for other classes");
+                       "Whether the last layer of --start goes on, or a new one begins, for other classes");
     flags.named_choice("--freeze", rare(Group::model).counts_if(has_start).moves({"step"}), experiment_.freezes_body,
                        {{"nothing", false}, {"body", true}},
-                       "What of --start is not trained: body, all but the last layer");
+                       "What of --start is not trained; body: all but the last layer");
     flags.integer("--lora", rare(Group::model).moves({"step"}), experiment_.lora.rank, 0, 4096,
                   "Train adapters of this rank beside --start alone, 0: all of it");
     flags
