@@ -85,14 +85,14 @@ float threshold_of(const std::vector<float>& contrasts) {
 }
 
 // Pixels of ink that touch each other, at corners too, without those of the edge itself.
-struct Part {
+struct Blob {
   std::vector<int64_t> pixels;
   bool reaches_edge = false;
 };
 
-std::vector<Part> parts_of(std::vector<float> contrasts, float threshold, const ImageShape& shape) {
-  std::vector<Part> parts;
-  const auto take = [&](int64_t at, Part& part) {
+std::vector<Blob> parts_of(std::vector<float> contrasts, float threshold, const ImageShape& shape) {
+  std::vector<Blob> parts;
+  const auto take = [&](int64_t at, Blob& part) {
     if (contrasts[static_cast<size_t>(at)] < threshold) return;
     const int64_t row = at / shape.columns, column = at % shape.columns;
     if (row == 0 || row == shape.rows - 1 || column == 0 || column == shape.columns - 1) {
@@ -103,7 +103,7 @@ std::vector<Part> parts_of(std::vector<float> contrasts, float threshold, const 
     part.pixels.push_back(at);
   };
   for (int64_t start = 0; start < std::ssize(contrasts); ++start) {
-    Part part;
+    Blob part;
     take(start, part);
     for (size_t next = 0; next < part.pixels.size(); ++next) {
       const int64_t at = part.pixels[next];
@@ -118,13 +118,13 @@ std::vector<Part> parts_of(std::vector<float> contrasts, float threshold, const 
 
 // The pixels of the sign, or none. What reaches the edge of a picture of so many pixels, a table or a margin, is left
 // out, unless everything else is specks, of a thousandth of it.
-std::vector<int64_t> pixels_of_sign(std::vector<Part> parts, size_t all) {
-  const auto size = [](const Part& part) { return part.pixels.size(); };
+std::vector<int64_t> pixels_of_sign(std::vector<Blob> parts, size_t all) {
+  const auto size = [](const Blob& part) { return part.pixels.size(); };
   std::ranges::sort(parts, std::greater(), size);
-  const auto inner = std::ranges::find(parts, false, &Part::reaches_edge);
-  if (inner != parts.end() && size(*inner) * 1000 >= all) std::erase_if(parts, std::mem_fn(&Part::reaches_edge));
+  const auto inner = std::ranges::find(parts, false, &Blob::reaches_edge);
+  if (inner != parts.end() && size(*inner) * 1000 >= all) std::erase_if(parts, std::mem_fn(&Blob::reaches_edge));
   std::vector<int64_t> pixels;
-  for (const Part& part : parts) {
+  for (const Blob& part : parts) {
     if (size(part) * 10 >= size(parts[0])) pixels.insert(pixels.end(), part.pixels.begin(), part.pixels.end());
   }
   return pixels;

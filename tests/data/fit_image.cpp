@@ -126,11 +126,12 @@ Place place_of(const Image& image) {
   for (int64_t at = 0; at < rows * columns; ++at) {
     const double weight = image.pixels[static_cast<size_t>(at)];
     if (weight == 0) continue;
-    place.top = std::min(place.top, at / columns), place.bottom = std::max(place.bottom, at / columns + 1);
-    place.left = std::min(place.left, at % columns), place.right = std::max(place.right, at % columns + 1);
+    const int64_t row = at / columns, column = at % columns;
+    place.top = std::min(place.top, row), place.bottom = std::max(place.bottom, row + 1);
+    place.left = std::min(place.left, column), place.right = std::max(place.right, column + 1);
     place.mass += weight;
-    place.row += weight * (static_cast<double>(at / columns) + 0.5);
-    place.column += weight * (static_cast<double>(at % columns) + 0.5);
+    place.row += weight * (static_cast<double>(row) + 0.5),
+        place.column += weight * (static_cast<double>(column) + 0.5);
   }
   place.row /= place.mass, place.column /= place.mass;
   return place;
