@@ -24,11 +24,10 @@ struct Slots {
   std::atomic<int> clashes = 0, misplaced = 0, running = 0;
   std::atomic<int64_t> filled = 0;
   std::atomic<std::thread::id> filler;
-  Clock clock{[this] { return "run() does not return: it has filled " + std::to_string(filled) + " batches."; }};
+  Clock clock;
 
   void enter(int64_t batch, int slot) {
     ++running;
-    clock.tick();
     misplaced += slot != batch % 2;
     clashes += busy.at(static_cast<size_t>(slot))++ != 0;
   }
@@ -54,7 +53,12 @@ struct Slots {
     return begin == end ? begin : -1;
   }
   exercise::SlotWork filling() {
-    return [this](int64_t batch, int slot) { fill(batch, slot); };
+    return [this](int64_t batch, int slot) {
+      clock.during("fill(" + std::to_string(batch) + ")", [&] { fill(batch, slot); });
+    };
+  }
+  void run(int64_t batches, const exercise::SlotWork& fill, const exercise::SlotWork& use) {
+    clock.during("run()", [&] { exercise::run(batches, fill, use); });
   }
 };
 
@@ -67,7 +71,7 @@ TEST_CASE("each batch once, in order, whole") {
     INFO(batches, " batches");
     Slots slots;
     int64_t expected = 0, wrong = 0;
-    exercise::run(batches, slots.filling(), [&](int64_t batch, int slot) {
+    slots.run(batches, slots.filling(), [&](int64_t batch, int slot) {
       const int64_t seen = slots.use(batch, slot, [&] {
         if (batch % 7 == 0) std::this_thread::yield();
       });
@@ -83,7 +87,7 @@ TEST_CASE("each batch once, in order, whole") {
 
 TEST_CASE("the next batch is filled while one is used, and the one after it is not") {
   Slots slots;
-  exercise::run(20, slots.filling(), [&](int64_t batch, int slot) {
+  slots.run(20, slots.filling(), [&](int64_t batch, int slot) {
     REQUIRE_MESSAGE(slots.filler.load() != std::this_thread::get_id(), "fill runs on the thread that trains");
     const int64_t ahead = std::min<int64_t>(batch + 2, 20);
     const int64_t seen = slots.use(batch, slot, [&] {
@@ -105,7 +109,7 @@ TEST_CASE("fill throws: what was filled before is used") {
       if (batch == bad) throw std::runtime_error("damaged");
       slots.fill(batch, slot);
     };
-    CHECK_THROWS_WITH_AS(exercise::run(10, fill, [&](int64_t, int) { ++used; }), "damaged", std::runtime_error);
+    CHECK_THROWS_WITH_AS(slots.run(10, fill, [&](int64_t, int) { ++used; }), "damaged", std::runtime_error);
     CHECK(used == bad);
     CHECK(slots.filled == bad);
   }
@@ -119,7 +123,7 @@ TEST_CASE("use throws: at most the next batch is filled, and the thread has ende
       throw std::runtime_error("no more");
     }
   };
-  CHECK_THROWS_WITH_AS(exercise::run(1000, slots.filling(), use), "no more", std::runtime_error);
+  CHECK_THROWS_WITH_AS(slots.run(1000, slots.filling(), use), "no more", std::runtime_error);
   const int64_t filled = slots.filled;
   CHECK(filled <= 3);
   CHECK(slots.running == 0);

@@ -25,7 +25,7 @@ namespace {
 class Log {
  public:
   std::function<void()> during = [] {};  // runs within each all-reduce
-  std::atomic<int> running = 0;
+  Clock clock;
 
   exercise::AllReduce all_reduce() {
     return [this](size_t bucket, std::span<float> values) {
@@ -36,12 +36,7 @@ class Log {
         threads_.push_back(std::this_thread::get_id());
         changed_.notify_all();
       }
-      const struct Running {
-        std::atomic<int>& count;
-        explicit Running(std::atomic<int>& count) : count(count) { ++count; }
-        ~Running() { --count; }  // also if it throws
-      } now(running);
-      during();
+      clock.during("all-reduce " + std::to_string(bucket), during);
       for (float& value : values) value *= 2;
     };
   }
@@ -74,44 +69,22 @@ class Log {
   std::vector<std::thread::id> threads_;
 };
 
-// Buckets that say who waits in them.
-class Buckets {
- public:
+// Buckets whose calls the clock knows.
+struct Buckets {
   Buckets(const std::vector<size_t>& sizes, size_t capacity, Log& log)
-      : log_(log), buckets_(new exercise::Buckets(sizes, capacity, log.all_reduce())) {}
+      : clock(log.clock), buckets(new exercise::Buckets(sizes, capacity, log.all_reduce())) {}
   ~Buckets() {
-    within("the destructor", [&] { buckets_.reset(); });
+    clock.during("the destructor", [&] { buckets.reset(); });
   }
   void ready(size_t parameter, std::span<const float> gradient) {
-    within("ready()", [&] { buckets_->ready(parameter, gradient); });
+    clock.during("ready(" + std::to_string(parameter) + ")", [&] { buckets->ready(parameter, gradient); });
   }
   Sums wait() {
-    Sums sums;
-    within("wait()", [&] { sums = buckets_->wait(); });
-    return sums;
+    return clock.during("wait()", [&] { return buckets->wait(); });
   }
 
- private:
-  template <class Call>
-  void within(const char* name, const Call& call) {
-    const struct End {
-      Buckets& buckets;
-      ~End() { buckets.doing_ = nullptr, buckets.clock_.tick(); }
-    } end{*this};
-    doing_ = name, clock_.tick();
-    call();
-  }
-  std::string who_waits() {
-    const char* doing = doing_;
-    if (!doing) return "";
-    return doing + std::string(log_.running ? " waits while an all-reduce runs" : " waits while no all-reduce runs") +
-           "; begun so far: " + std::to_string(log_.order().size());
-  }
-
-  Log& log_;
-  std::unique_ptr<exercise::Buckets> buckets_;
-  std::atomic<const char*> doing_ = nullptr;
-  Clock clock_{[this] { return who_waits(); }};
+  Clock& clock;
+  std::unique_ptr<exercise::Buckets> buckets;
 };
 
 const std::vector<size_t> sizes = {2, 1, 3, 1};  // with a capacity of 3: buckets {3, 2}, {1, 0}

@@ -5,9 +5,7 @@
 #include <chrono>
 #include <ctime>
 #include <future>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -21,63 +19,25 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A queue that says who waits in it.
-class Queue {
- public:
-  explicit Queue(int64_t slots) : queue_(slots) {}
-
+// A queue whose calls the clock knows.
+struct Queue {
+  explicit Queue(int64_t slots) : queue(slots) {}
   bool put(int64_t index, const std::string& item) {
-    return add(index, [&] { return queue_.put(index, item); });
+    return clock.during("put(" + std::to_string(index) + ")", [&] { return queue.put(index, item); });
   }
   bool fail(int64_t index, const std::exception_ptr& error) {
-    return add(index, [&] { return queue_.fail(index, error); });
+    return clock.during("fail(" + std::to_string(index) + ")", [&] { return queue.fail(index, error); });
   }
   std::optional<std::string> take() {
-    note([&] { taking_ = true; });
-    const struct Taken {
-      Queue& queue;
-      ~Taken() {  // also if it throws
-        queue.note([&] { queue.taking_ = false, ++queue.taken_; });
-      }
-    } taken{*this};
-    return queue_.take();
+    return clock.during("take() of item " + std::to_string(taken++), [&] { return queue.take(); });
   }
   void close() {
-    note([&] { closed_ = " close() has been called."; });
-    queue_.close();
+    clock.during("close()", [&] { queue.close(); });
   }
 
- private:
-  template <class Change>
-  void note(const Change& change) {
-    const std::lock_guard lock(mutex_);
-    change();
-    clock_.tick();
-  }
-  template <class Call>
-  bool add(int64_t index, const Call& call) {
-    note([&] { putting_.insert(index); });
-    const bool kept = call();
-    note([&] { putting_.erase(index), added_.insert(index); });
-    return kept;
-  }
-  std::string who_waits() {
-    const std::lock_guard lock(mutex_);
-    std::string words = taking_ ? "take() waits for item " + std::to_string(taken_) + ". " : "";
-    for (const int64_t index : putting_) words += "put(" + std::to_string(index) + ") waits. ";
-    if (words.empty()) return words;
-    words += "In the queue:";
-    for (auto at = added_.lower_bound(taken_); at != added_.end(); ++at) words += " " + std::to_string(*at);
-    return words + "." + closed_;
-  }
-
-  std::mutex mutex_;
-  std::set<int64_t> putting_, added_;
-  int64_t taken_ = 0;
-  bool taking_ = false;
-  std::string closed_;
-  exercise::OrderedQueue queue_;
-  Clock clock_{[this] { return who_waits(); }};
+  exercise::OrderedQueue queue;
+  int64_t taken = 0;
+  Clock clock;
 };
 
 // Runs `work` on a thread of its own. doctest's checks are made on the main thread alone.
