@@ -30,6 +30,11 @@ __global__ void copy_vectors(const float* x, float* y, int stride) {
   const int t = static_cast<int>(threadIdx.x);
   hs::store_vector(y + 4 * t, hs::load_vector<float4>(x + 4 * stride * t));
 }
+__global__ void copy_vectors_in_turns(const float* x, float* y, int n) {
+  const int step = 4 * static_cast<int>(blockDim.x);
+  for (int i = 4 * static_cast<int>(threadIdx.x); i < n; i += step)
+    hs::store_vector(y + i, hs::load_vector<float4>(x + i));
+}
 __global__ void grid_stride(const float* x, float* y, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) y[i] = x[i];
 }
@@ -159,6 +164,11 @@ TEST_CASE("counts: closed forms") {
       {"y += 1: a load and a store", writer(add_to), {1, 4, 128}, {1, 4, 128}, {}},
       {"float4: 512 bytes in one request", block(copy_vectors, 32, 1), {1, 16, 512}, {1, 16, 512}, {}},
       {"every other float4: half of each sector", block(copy_vectors, 32, 2), {1, 32, 512}, {1, 16, 512}, {}},
+      {"32 KiB by float4: no lane parts where a page ends",
+       block(copy_vectors_in_turns, 256, 8192),
+       {64, 1024, 32768},
+       {64, 1024, 32768},
+       {}},
       {"grid stride: of 100 floats, the last 16 bytes alone",
        block(grid_stride, 32, 100),
        {4, 13, 400},
@@ -199,7 +209,7 @@ TEST_CASE("counts: closed forms") {
     options().threads = order;
     options().count = true;
     Stream stream;
-    Array<float> x(std::vector<float>(1024, 1.0f)), y(1024);
+    Array<float> x(std::vector<float>(8192, 1.0f)), y(8192);
     for (const Row& row : rows) {
       INFO(std::string(row.name));
       REQUIRE(row.run(stream, x.data, y.data) == cudaSuccess);

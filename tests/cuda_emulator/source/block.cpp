@@ -296,15 +296,16 @@ void device_fault(int cuda_error, const char* text, ...) {
   report(static_cast<cudaError_t>(cuda_error), running_kernel() + ": " + buffer);
 }
 
-void check_vector_at_page_end(const void* at, size_t bytes, bool write) {
-  if (where(at, bytes) != Where::overrun) return;
+void check_vector(const void* at, size_t bytes, bool write) {
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0) {
+    device_fault(cudaErrorMisalignedAddress, "%s a vector of %zu bytes %s, which is no multiple of its size",
+                 write ? "writes" : "reads", bytes, describe(at).c_str());
+  }
+  // Allocations end at most 15 bytes before a page without access rights: only a vector there can reach behind the end
+  // without being caught by the hardware.
+  if (reinterpret_cast<uintptr_t>(at) % 4096 < 4096 - 16 || where(at, bytes) != Where::overrun) return;
   device_fault(cudaErrorIllegalAddress, "%s a vector of %zu bytes whose last byte is %s", write ? "writes" : "reads",
                bytes, describe(static_cast<const char*>(at) + bytes - 1).c_str());
-}
-
-void report_misaligned_vector(const void* at, size_t bytes, bool write) {
-  device_fault(cudaErrorMisalignedAddress, "%s a vector of %zu bytes %s, which is no multiple of its size",
-               write ? "writes" : "reads", bytes, describe(at).c_str());
 }
 
 int lane() { return running->lane; }

@@ -51,14 +51,9 @@ int lane();  // of the running thread in its warp
 // Something is wrong in the running kernel; the report gets the kernel and the thread added. Execution goes on.
 void device_fault(int cuda_error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// A vector in global memory. Allocations end at most 15 bytes before a page without access rights: only a vector there
-// can reach behind the end without being caught by the hardware.
-void check_vector_at_page_end(const void* at, size_t bytes, bool write);
-void report_misaligned_vector(const void* at, size_t bytes, bool write);
-inline void check_vector(const void* at, size_t bytes, bool write) {
-  if (reinterpret_cast<uintptr_t>(at) % bytes != 0) report_misaligned_vector(at, bytes, write);
-  if (reinterpret_cast<uintptr_t>(at) % 4096 >= 4096 - 16) check_vector_at_page_end(at, bytes, write);
-}
+// A vector in global memory: reports one that is misaligned or reaches behind the end. Its branches are not the
+// kernel's, so it is not inline: they do not count.
+void check_vector(const void* at, size_t bytes, bool write);
 
 // What the running block writes is seen by other blocks once it is published (source/pages.cpp).
 void fence();                                     // all that it has written so far
