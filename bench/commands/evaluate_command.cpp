@@ -3,9 +3,9 @@
 // Its record has "accuracy", "loss", "samples_per_second" (of the model alone, reading left out; the median of its
 // batches), "confusion" (a list for each label, with the number of its samples that each class was predicted for),
 // "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels; of numbers
-// without. Of a text it has "accuracy", "loss" (per symbol), "bits_per_symbol", "bits_per_byte" (of the symbols that were
-// predicted, in the file), "perplexity" and "samples_per_second" (windows, read and evaluated), and one row with the
-// same.
+// without. Of a text it has "accuracy", "loss" (per symbol), "bits_per_symbol", "bits_per_byte" (of the symbols that
+// were predicted, in the file), "perplexity" and "samples_per_second" (windows, read and evaluated), and one row with
+// the same.
 #include <array>
 #include <cmath>
 #include <numbers>

@@ -1,5 +1,5 @@
-// What a loop at the head of a technique's page has around it. tests/docs/run compiles each as it is without its lines of + and
-// without those of -, and runs none.
+// What a loop at the head of a technique's page has around it. tests/docs/run compiles each as it is without its lines
+// of + and without those of -, and runs none.
 #pragma once
 
 #include "data/loader/loader.h"
