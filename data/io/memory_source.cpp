@@ -53,12 +53,12 @@ MemorySource from_tensors(SampleInfo info, const Tensor& samples, const Tensor& 
   const Shape& all = samples.shape();
   if ((samples.dtype() != DType::u8 && samples.dtype() != DType::f32) || all.rank() < 2 || all.size() == 0) {
     fail(ExitCode::bad_input,
-         "{}: are {}, expected u8 or f32 of shape (N, F), (N, H, W) or (N, H, W, C); in NumPy: x.astype(\"float32\")",
+         "{}: {}, expected u8 or f32 of shape (N, F), (N, H, W) or (N, H, W, C); in NumPy: x.astype(\"float32\")",
          samples_name, samples);
   }
   const bool has_classes = labels.dtype() == DType::i32;
   if (labels.shape() != Shape{all[0]} || (!has_classes && labels.dtype() != DType::f32)) {
-    fail(ExitCode::bad_input, "{}: are {}, expected one for each of {} samples, integers of shape ({})", labels_name,
+    fail(ExitCode::bad_input, "{}: {}, expected one for each of {} samples, integers of shape ({})", labels_name,
          labels, all[0], all[0]);
   }
   static_cast<ImageShape&>(info) = all.rank() == 2   ? ImageShape{1, all[1], 1}

@@ -18,7 +18,7 @@ namespace hs {
 namespace {
 
 NetworkInput tokens_of(const Batch& batch, const AugmentOptions* augment) {
-  check(!augment, "augment: changes images, but the model reads a text; leave it out");
+  check(!augment, "augment changes images, but the model reads a text; leave it out");
   const TokenBatch text = split_windows(batch.images);
   return {text.tokens, text.labels};
 }
@@ -47,7 +47,7 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
                      uint64_t seed) {
   if (kind == InputKind::tokens) return tokens_of(batch, augment);
   check(!augment || batch.images.dtype() == DType::u8,
-        "augment: changes pixels of 8 bits, but the samples are {}; leave it out", name(batch.images.dtype()));
+        "augment changes pixels of 8 bits, but the samples are {}; leave it out", name(batch.images.dtype()));
   Tensor images = augment ? augment_image(batch.images, batch.samples, batch.epoch, *augment, seed) : batch.images;
   return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
 }

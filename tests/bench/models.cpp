@@ -300,8 +300,10 @@ TEST_CASE("NumPy arrays: numbers are trained on, evaluated and predicted, and re
   CHECK(run_bench_line("train --start " + model + " --epochs 1 --data " + data).code == 0);
   CHECK(run_bench_line("train --preprocess host --epochs 1 --model mlp --data " + data).code == 0);
   check_mistakes({
-      {train + " --augment flip", 2, "--augment: changes pixels of 8 bits, but the samples are f32; leave it out"},
-      {"train --model mnist_cnn --data " + data, 3, "model mnist_cnn: images of 1 x 5 are too small for it; use mlp"},
+      {train + " --test-split 0.3 --augment flip", 2,
+       "--augment changes pixels of 8 bits, but the samples are f32; leave it out"},
+      {"train --test-split 0.3 --model mnist_cnn --data " + data, 3,
+       "model mnist_cnn: images of 1 x 5 are too small for it; use mlp"},
       {"data convert " + data + " " + (folder / "r").string(), 3,
        "flowers: samples of 1 x 5 x 1 f32, and the formats to write have a byte for each value"},
       {"predict --model " + model + " x.png", 2, "m.safetensors: a model of f32 values, not of images; use --test"},

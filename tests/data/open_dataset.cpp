@@ -342,15 +342,15 @@ TEST_CASE("data sets: arrays of NumPy") {
   fs::remove(folder / "set" / "X_train.npy");
   write("y_train", labels);
 
-  refused("x_train", Tensor::from<double>({1, 2, 3}, {3, 1}), vectors, "are f64(3, 1), expected u8 or f32 of shape");
-  refused("x_train", Tensor::from<float>({1, 2, 3}, {3}), vectors, "are f32(3), expected u8 or f32 of shape (N, F)");
-  refused("x_train", Tensor::zeros({3, 0}, DType::f32), vectors, "are f32(3, 0), expected");
+  refused("x_train", Tensor::from<double>({1, 2, 3}, {3, 1}), vectors, ": f64(3, 1), expected u8 or f32 of shape");
+  refused("x_train", Tensor::from<float>({1, 2, 3}, {3}), vectors, ": f32(3), expected u8 or f32 of shape (N, F)");
+  refused("x_train", Tensor::zeros({3, 0}, DType::f32), vectors, ": f32(3, 0), expected");
   refused("x_train", Tensor::zeros({3, 2, 2, 5}, DType::f32), vectors,
           "samples of 2 x 2 x 5 f32, expected at most 512");
   refused("x_train", Tensor::zeros({3, 300000}, DType::f32), vectors,
           "expected at most 512 x 512 x 4 and 1048576 bytes");
   refused("x_train", Tensor::from<float>({0, 0, 0, NAN, 0, 0}, {3, 2}), vectors, "a value of sample 1 is nan");
-  refused("y_train", Tensor::from<int32_t>({0, 1}, {2}), labels, "are i32(2), expected one for each of 3 samples");
+  refused("y_train", Tensor::from<int32_t>({0, 1}, {2}), labels, ": i32(2), expected one for each of 3 samples");
   refused("y_train", Tensor::from<int32_t>({0, 1, 2}, {3, 1}), labels, "integers of shape (3)");
   refused("y_train", Tensor::from<int32_t>({0, -1, 2}, {3}), labels, "label -1 of sample 1, expected classes from 0");
   refused("y_train", Tensor::from<int32_t>({0, 1, 1000}, {3}), labels, "label 1000 of sample 2, expected classes from");

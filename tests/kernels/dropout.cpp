@@ -39,8 +39,8 @@ Tensor golden(const char* name) {
 
 TEST_CASE("dropout keeps the elements that the golden files say") {
   const Tensor cases = golden("cases"), masks = golden("kept");
-  REQUIRE(cases.shape == std::vector<int64_t>{6, 5});
-  REQUIRE(masks.shape == std::vector<int64_t>{6, 1000});
+  REQUIRE(cases.shape() == Shape{6, 5});
+  REQUIRE(masks.shape() == Shape{6, 1000});
   for (size_t c = 0; c < 6; ++c) {
     const auto of_case = values_of<double>(cases).subspan(5 * c, 5);
     const RandomStream stream{static_cast<uint64_t>(of_case[0]), RandomPurpose::dropout,

@@ -94,7 +94,7 @@ TEST_CASE("a batch of windows: the first symbols are read, the last ones predict
   CHECK(wrong == 0);
 
   const AugmentOptions flip{.flip = true};
-  CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}, &flip), doctest::Contains("augment: changes images"),
+  CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}, &flip), doctest::Contains("augment changes images"),
                        Error);
   batch.images = Tensor::zeros({3, 28, 28, 1}, DType::u8);
   CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}), doctest::Contains("expected u8 (N, 1, T + 1, 1)"), Error);

@@ -85,7 +85,7 @@ void set_parameters(StagedModel& model, std::span<const float> values) {
 void follow(StagedModel& model, float learning_rate, const Tensor& losses,
             const std::function<std::pair<Tensor, Tensor>(size_t step)>& batch,
             const std::function<std::span<const float>(size_t step)>& gradients) {
-  REQUIRE(losses.shape == std::vector<int64_t>{steps});
+  REQUIRE(losses.shape() == Shape{steps});
   ParameterArena arena(model);
   const auto optimizer = make_optimizer(arena, {.name = "sgd", .learning_rate = learning_rate, .momentum = 0.9f});
   for (size_t step = 0; step < steps; ++step) {
@@ -104,10 +104,10 @@ void follow(StagedModel& model, float learning_rate, const Tensor& losses,
 std::function<std::pair<Tensor, Tensor>(size_t step)> image_batches(const char* folder, int64_t batch,
                                                                     PixelScale scale) {
   const Tensor images = golden(folder, "images"), labels = golden(folder, "labels");
-  REQUIRE(images.shape.at(0) == batch * steps);
-  REQUIRE(labels.shape == std::vector<int64_t>{batch * steps});
+  REQUIRE(images.shape()[0] == batch * steps);
+  REQUIRE(labels.shape() == Shape{batch * steps});
   return [=](size_t step) {
-    const Shape shape{batch, images.shape[1], images.shape[2], images.shape[3]};
+    const Shape shape{batch, images.shape()[1], images.shape()[2], images.shape()[3]};
     const auto pixels = static_cast<size_t>(shape.size()), n = static_cast<size_t>(batch);
     return std::pair(
         normalize_image(Tensor::from(values_of<uint8_t>(images).subspan(step * pixels, pixels), shape), scale),
@@ -168,7 +168,7 @@ TEST_CASE("ten steps of char_gpt follow PyTorch") {
   const auto model = make_model("char_gpt", 1, {1, context + 1, 1, 11, 2, InputKind::tokens, 32, 4});
   const Tensor windows = golden("char_gpt", "windows"), first = golden("char_gpt", "gradients1"),
                last = golden("char_gpt", "gradients10");
-  REQUIRE(windows.shape == std::vector<int64_t>{steps * batch, context + 1});
+  REQUIRE(windows.shape() == Shape{steps * batch, context + 1});
   set_parameters(*model, values_of<float>(golden("char_gpt", "initial")));
   const auto windows_of = [&](size_t step) {
     constexpr auto bytes = static_cast<size_t>(batch * (context + 1));
@@ -196,7 +196,7 @@ TEST_CASE("ten steps of every optimizer that PyTorch has follow it, with groups 
                biases = file("final_bias"), inputs = file("inputs"), labels = file("labels");
   const std::vector<std::string> optimizers = {"sgd", "nesterov", "adam", "adamw", "muon"},
                                  schedules = {"constant", "linear", "cosine", "step", "one-cycle"};
-  const auto count = static_cast<size_t>(cases.shape.at(0));
+  const auto count = static_cast<size_t>(cases.shape()[0]);
   REQUIRE(count == 11);
   REQUIRE(values_of<double>(losses).size() == count * steps);
   const AmbientScope scope;

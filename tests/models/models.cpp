@@ -272,7 +272,7 @@ TEST_CASE("training on numbers gives the bits of training on the pixels that the
   }
   const AugmentOptions flip{.flip = true};
   CHECK(test::error_of([&] { prepare(InputKind::images, Loader(numbers, {}).next(), {}, &flip); }) ==
-        "augment: changes pixels of 8 bits, but the samples are f32; leave it out");
+        "augment changes pixels of 8 bits, but the samples are f32; leave it out");
 }
 
 // Fits y = 3 a - 2 b + 1.
