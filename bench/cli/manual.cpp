@@ -14,49 +14,19 @@ using Texts = std::vector<std::string>;
 
 // As roff takes it: none of its characters means anything, and '-' stays the one that can be searched for and copied.
 std::string roff(std::string_view text) {
+  constexpr std::pair<char, const char*> special[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"},
+                                                      {'`', "\\(ga"}, {'^', "\\(ha"}, {'~', "\\(ti"}};
   std::string plain;
   for (const char c : text) {
     if (c == '.' && (plain.empty() || plain.back() == '\n')) plain += "\\&";
-    switch (c) {
-      case '\\':
-        plain += "\\e";
-        break;
-      case '-':
-        plain += "\\-";
-        break;
-      case '\'':
-        plain += "\\(aq";
-        break;
-      case '`':
-        plain += "\\(ga";
-        break;
-      case '^':
-        plain += "\\(ha";
-        break;
-      case '~':
-        plain += "\\(ti";
-        break;
-      default:
-        plain += c;
-    }
+    const auto* const found = std::ranges::find(special, c, &std::pair<char, const char*>::first);
+    found == std::end(special) ? plain.push_back(c) : void(plain += found->second);
   }
   return plain;
 }
 
 std::string item(const std::string& what, const std::string& text) {
   return fmt::format(".TP\n{}\n{}\n", what, roff(text));
-}
-
-// In the order of the commands: their first words, and of those that have some, the second ones.
-std::vector<std::pair<std::string, Texts>> names_of(std::span<const CommandEntry> commands) {
-  std::vector<std::pair<std::string, Texts>> names;
-  for (const CommandEntry& entry : commands) {
-    const size_t space = entry.words.find(' ');
-    const std::string first(entry.words.substr(0, space));
-    if (names.empty() || names.back().first != first) names.emplace_back(first, Texts());
-    if (space != entry.words.npos) names.back().second.emplace_back(entry.words.substr(space + 1));
-  }
-  return names;
 }
 
 }  // namespace
@@ -106,12 +76,16 @@ std::string Flags::completion_case() const {
 std::string completion(std::span<const CommandEntry> commands) {
   Texts first, pairs;
   std::string second, cases;
-  for (const auto& [name, others] : names_of(commands)) {
-    first.push_back(name);
-    if (!others.empty()) second += fmt::format("      {}) words+=' {}' ;;\n", name, fmt::join(others, " "));
-    for (const std::string& other : others) pairs.push_back(fmt::format("'{} {}'", name, other));
+  for (const CommandEntry& entry : commands) {
+    cases += Declared(entry).flags.completion_case();
+    const size_t space = entry.words.find(' ');
+    const std::string_view name = entry.words.substr(0, space);
+    if (first.empty() || first.back() != name) first.emplace_back(name);
+    if (space == entry.words.npos) continue;
+    pairs.push_back(fmt::format("'{}'", entry.words));
+    second +=
+        fmt::format("    [[ $COMP_CWORD$command != 2{} ]] || words+=' {}'\n", name, entry.words.substr(space + 1));
   }
-  for (const CommandEntry& entry : commands) cases += Declared(entry).flags.completion_case();
   return fmt::format(R"(# Completion for bash, by: {0} completion bash
 _halfstep_bench() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}} command=${{COMP_WORDS[1]}} words=
@@ -126,9 +100,7 @@ _halfstep_bench() {{
     case $command in
 {3}      help) words='{1}' ;;
     esac
-    ((COMP_CWORD > 2)) || case $command in
-{4}    esac
-  fi
+{4}  fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _halfstep_bench {0}

@@ -149,24 +149,20 @@ void leave_out_damaged(ImageList& list, const SetIdentity& set) {
     }
   });
   std::vector<ImageEntry> good;
-  std::vector<size_t> damaged(list.classes.size()), left = damaged;
-  std::vector<std::string> first(list.classes.size());  // reason
+  std::vector<std::string> reasons(errors.size());
   for (size_t i = 0; i < errors.size(); ++i) {
-    const auto label = static_cast<size_t>(list.images[i].label);
     try {
       if (errors[i]) std::rethrow_exception(errors[i]);
       good.push_back(list.images[i]);
-      ++left[label];
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_input) throw;
-      if (damaged[label]++ == 0) first[label] = error.what();
-      set.on_damaged(error.what());
+      set.on_damaged(reasons[i] = error.what());
     }
   }
-  for (size_t label = 0; label < list.classes.size(); ++label) {
-    if (damaged[label] == 0 || left[label] > 0) continue;
-    fail(ExitCode::bad_input, "{}: no image of this class is left, all {} are damaged, the first: {}",
-         printable(list.classes[label]), damaged[label], first[label]);
+  for (size_t i = 0; i < errors.size(); ++i) {
+    if (std::ranges::binary_search(good, list.images[i].label, {}, &ImageEntry::label)) continue;
+    fail(ExitCode::bad_input, "{}: no image of this class is left, all are damaged, the first: {}",
+         printable(list.path(i).parent_path()), reasons[i]);
   }
   list.images = std::move(good);
 }

@@ -186,6 +186,7 @@ TEST_CASE("bash completes commands, flags and values, and the page for man has a
       {"predict my", 2, ""},
       {"predict --inv", 2, "--invert"},
       {"tune ke", 2, "kernels"},
+      {"bench l", 2, "loader"},
       {"profile memory --budg", 3, "--budget"},
       {"help ju", 2, "judge"},
   };

@@ -134,7 +134,7 @@ TEST_CASE("folder: damaged images are left out and told, the first of all too, o
                 "Dog/0.pgm: PGM with a damaged header (byte 3); this does");
   fs::remove(folder / "Dog" / "x.pgm");
   check_refused(outcome_of([&] { open_image_folder(folder.path, set); }), ExitCode::bad_input, folder.path.string(),
-                "Dog: no image of this class is left, all 1 are damaged, the first: ");
+                "Dog: no image of this class is left, all are damaged, the first: ");
   fs::create_symlink("nowhere", folder / "cat" / "4.png");  // not damaged: it may be there another time
   check_refused(outcome_of([&] { open_image_folder(folder.path, set); }), ExitCode::io, folder.path.string(),
                 "cat/4.png: cannot be opened");
