@@ -13,7 +13,7 @@
 
 class Clock {
  public:
-  // Runs the call, and knows that it waits until it returns or throws. If for 1.9 s no call begins or ends and some
+  // Runs the call, and knows that it waits until it returns or throws. If for 2 s no call begins or ends and some
   // wait, prints which, and which returned last, and exits with 1.
   template <class Call>
   auto during(const std::string& name, const Call& call) {
