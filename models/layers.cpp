@@ -9,16 +9,17 @@
 #include "engine/checkpoint.h"
 #include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
+#include "models/lora.h"
 
 namespace hs {
 
 Tensor flatten(const Tensor& x) {
-  const Shape& shape = x.shape();
-  check(shape.rank() > 0, "flatten: x is {}, expected (N, ...)", shape);
-  return x.reshape({shape[0], shape.size(1, shape.rank())});
+  check(x.shape().rank() > 0, "flatten: x is {}, expected (N, ...)", x.shape());
+  return x.reshape({x.shape()[0], x.shape().size(1, x.shape().rank())});
 }
 
 double normal_number(double deviation, uint32_t bits0, uint32_t bits1) {
@@ -58,6 +59,34 @@ Tensor initial_bias(Init init, int64_t size, int64_t fan_in, uint64_t seed, uint
 }
 
 }  // namespace
+
+void AdaptableLayer::adapt(const LoraOptions& options, LayerKeys& keys) {
+  const int64_t in = weight_.shape()[0], out = weight_.shape()[1];
+  check(options.rank >= 1 && options.rank <= std::min(in, out),
+        "LoRA of rank {} for a weight {}: expected a rank from 1 to {}", options.rank, weight_.shape(),
+        std::min(in, out));
+  factor_ = options.factor();
+  const uint32_t layer = keys.next();
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  a_ = uniform_init({options.rank, in}, in, keys.seed(), layer, 0);
+  b_ = Tensor::zeros({out, options.rank}, DType::f32);
+  add_parameter(lora_names[0], a_, ParameterRole::adapter);
+  add_parameter(lora_names[1], b_, ParameterRole::adapter);
+}
+
+Tensor AdaptableLayer::adapted_weight() const {
+  const Op op("adapted_weight");
+  const GemmOptions transposed{.transpose_a = true, .transpose_b = true, .alpha = static_cast<float>(factor_)};
+  GemmOptions added = transposed;
+  added.beta = 1;
+  Tensor weight = weight_.detach().clone();
+  matmul_into(a_, b_, added, weight);
+  return record("adapted_weight", weight, {a_, b_},
+                [a = a_.saved(), b = b_.saved(), transposed, to_a = GradientTarget(a_),
+                 to_b = GradientTarget(b_)](const Tensor& dweight) -> Gradients {
+                  return {matmul_gradient(b, dweight, transposed, to_a), matmul_gradient(dweight, a, transposed, to_b)};
+                });
+}
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias,
                Init init)

@@ -30,21 +30,26 @@ enum class Init : uint8_t { uniform, he_normal };
 class Dropout;
 struct LoraOptions;  // models/lora.h
 
-// A layer with a matrix, to which adapters can be added (models/lora.h).
+// A layer with a matrix and perhaps a bias, to which adapters can be added (models/lora.h).
 class AdaptableLayer : public Module {
  public:
   // Adds lora_A.weight, uniform in +-1/sqrt(in), and lora_B.weight, zeros. Throws Error (usage) unless
-  // 1 <= rank <= in and out. REQUIRES: it has none yet
+  // 1 <= rank <= in and out.
+  // REQUIRES: it has none yet, and is frozen: the weight gets no gradient beside them
   void adapt(const LoraOptions& options, LayerKeys& keys);
-  // (in, out), in = KH*KW*C of a convolution; with adapters W + (alpha / r) (B A)^T, differentiable.
-  Tensor weight() const { return a_.defined() ? adapted_weight() : weight_; }
+  Tensor weight() const { return a_.defined() ? adapted_weight() : weight_; }  // (in, out): what x is multiplied by
+  const Tensor& bias() const { return bias_; }                                 // (out), or undefined
 
  protected:
-  Tensor weight_;      // (in, out)
+  // A layer sets and registers the two that it has; adapt() adds the others.
+  Tensor weight_;      // (in, out), where in is KH*KW*C of a convolution
+  Tensor bias_;        // (out), or undefined
   Tensor a_, b_;       // (r, in) and (out, r), or undefined
   double factor_ = 0;  // alpha / r
 
  private:
+  // W + (alpha / r) (B A)^T, a new tensor in each call, whose gradient goes on to A and B: a product, and two in
+  // backward.
   Tensor adapted_weight() const;
 };
 
@@ -61,7 +66,6 @@ class Conv2d : public AdaptableLayer {  // conv2d() with its parameters
 
  private:
   Conv2dOptions options_;
-  Tensor bias_;  // (out_channels), or undefined
 };
 
 // Scale and shift start at 1 and 0. The running mean and variance are statistics (Module::add_statistic), which start
@@ -82,11 +86,7 @@ class Linear : public AdaptableLayer {  // linear() with its parameters
   // keys: the model's, which number its layers; role: of the weight
   Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform,
          ParameterRole role = ParameterRole::matrix);
-  Tensor forward(const Tensor& x) override;     // (N, in) -> (N, out)
-  const Tensor& bias() const { return bias_; }  // (out), or undefined
-
- private:
-  Tensor bias_;  // (out), or undefined
+  Tensor forward(const Tensor& x) override;  // (N, in) -> (N, out)
 };
 
 class Head : public Linear {  // the last layer of a classifier

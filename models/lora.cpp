@@ -6,7 +6,6 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/feed_forward/gelu_feed_forward.h"
 #include "kernels/gelu/gelu.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
 
 namespace hs {
@@ -27,34 +26,6 @@ Tensor LoraLinear::forward(const Tensor& x) {
 Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two) {
   if (one.a_.defined() || two.a_.defined()) return two.forward(gelu(one.forward(x)));
   return gelu_feed_forward(x, one.weight_, two.weight_);
-}
-
-void AdaptableLayer::adapt(const LoraOptions& options, LayerKeys& keys) {
-  const int64_t in = weight_.shape()[0], out = weight_.shape()[1];
-  check(options.rank >= 1 && options.rank <= std::min(in, out),
-        "LoRA of rank {} for a weight {}: expected a rank from 1 to {}", options.rank, weight_.shape(),
-        std::min(in, out));
-  factor_ = options.factor();
-  const uint32_t layer = keys.next();
-  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
-  a_ = uniform_init({options.rank, in}, in, keys.seed(), layer, 0);
-  b_ = Tensor::zeros({out, options.rank}, DType::f32);
-  add_parameter(lora_names[0], a_, ParameterRole::adapter);
-  add_parameter(lora_names[1], b_, ParameterRole::adapter);
-}
-
-Tensor AdaptableLayer::adapted_weight() const {
-  const Op op("adapted_weight");
-  const GemmOptions transposed{.transpose_a = true, .transpose_b = true, .alpha = static_cast<float>(factor_)};
-  GemmOptions added = transposed;
-  added.beta = 1;
-  Tensor weight = weight_.detach().clone();
-  matmul_into(a_, b_, added, weight);
-  return record("adapted_weight", weight, {a_, b_},
-                [a = a_.saved(), b = b_.saved(), transposed, to_a = GradientTarget(a_),
-                 to_b = GradientTarget(b_)](const Tensor& dweight) -> Gradients {
-                  return {matmul_gradient(b, dweight, transposed, to_a), matmul_gradient(dweight, a, transposed, to_b)};
-                });
 }
 
 bool is_adapter(const std::string& parameter) {
