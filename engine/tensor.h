@@ -54,7 +54,7 @@ class Shape {  // the dimensions of a tensor, outermost first
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims);
-  explicit Shape(std::span<const int64_t> dims);
+  explicit Shape(std::span<const int64_t> dims);  // outermost first; throws for more than max_rank
 
   int rank() const { return rank_; }                          // number of dimensions
   int64_t operator[](int axis) const { return dims_[axis]; }  // REQUIRES: 0 <= axis < rank()

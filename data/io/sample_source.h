@@ -72,7 +72,9 @@ struct SampleInfo : ImageShape {
 
   bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text
   const ImageShape& shape() const { return *this; }     // each sample's; a vector is 1 x F x 1
+  // Of a sample.
   int64_t image_bytes() const { return ImageShape::image_bytes() * static_cast<int64_t>(size_of(type)); }
+  // "28 x 28 x 1", "1 x 20 x 1 f32"
   std::string text() const { return ImageShape::text() + (type == DType::u8 ? "" : " f32"); }
 };
 

@@ -30,7 +30,7 @@ std::vector<NamedTensor> parameters_of(Module& module);
 void load_parameters(Module& module, const SafetensorsFile& file);  // throws as load_model()
 // To a file and back, with the parameters' names alone. Throw as save_model() and load_model().
 void save(Module& module, const std::filesystem::path& path);
-void load(Module& module, const std::filesystem::path& path);
+void load(Module& module, const std::filesystem::path& path);  // see save()
 // Loads the body alone (ParameterRole::head), and of it the tensors that have the name and the shape of a parameter.
 // Returns the parameters that keep their values, first those of the head. Throws as load_model().
 std::vector<NamedParameter> load_body(Module& module, const SafetensorsFile& file);
