@@ -163,10 +163,9 @@ FoundDataset find_in_folder(const fs::path& folder) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
-         "or one .txt file), NumPy arrays (x_train.npy and y_train.npy) and for images as CLASS/FILE.png, .jpg, .jpeg "
-         "or .pgm, in it or in train/ and test/{}; "
-         "`halfstep-bench data get NAME DIR` downloads mnist, "
-         "fashion_mnist, cifar10 or tinyshakespeare",
+         "or one .txt file), arrays (x_train.npy ...) and for images as CLASS/FILE.png, .jpg, .jpeg or .pgm, in it or "
+         "in train/ and test/{}; `halfstep-bench data get NAME DIR` downloads mnist, fashion_mnist, cifar10 or "
+         "tinyshakespeare",
          printable(folder), has_images(folder) ? ", but the images here are in no folder of a class" : "");
   }
   if (all.size() > 1) {
@@ -397,12 +396,10 @@ void check_one_set(const std::string& name_or_path, const SampleInfo& a, const S
 }
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {
+  const char* const samples = train.type == DType::u8 ? "images" : "samples";
   return fmt::format("{} from {}: {} training and {} test {} of {} {}", train.name, train.description, train.count,
-                     test.count,
-                     train.is_text()           ? "windows"
-                     : train.type == DType::u8 ? "images"
-                                               : "samples",
-                     train.classes, train.is_text() ? "symbols" : "classes");
+                     test.count, train.is_text() ? "windows" : samples, train.classes,
+                     train.is_text() ? "symbols" : "classes");
 }
 
 }  // namespace hs

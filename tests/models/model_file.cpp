@@ -1,8 +1,12 @@
 // Trained models in files: every model comes back with the same outputs, bit for bit, and a file that does not fit is
-// refused with what does not, before anything is copied.
+// refused with what does not, before anything is copied. And NumPy's arrays, which an export writes and a data set is.
 #include "models/files/model_file.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "engine/ambient.h"
+#include "engine/files/npy.h"
 #include "models/layers.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/random_tensor.h"
@@ -151,6 +155,54 @@ TEST_CASE("metadata that lie") {
                   save_model(path, *small, {"mnist_cnn", {.rows = 0}, {0, 1}, ""});
                 }),
                 ExitCode::usage, "a model's file: ", "0 rows, expected 1 to 512");
+}
+
+// A .npy file with this header, as NumPy writes one of version 1, and these values.
+Bytes npy_of(const std::string& type, const std::string& shape, const Bytes& values, const char* order = "False") {
+  const std::string header = "{'descr': " + type + ", 'fortran_order': " + order + ", 'shape': (" + shape + "), }" +
+                             std::string(9, ' ') + "\n";
+  return bytes_of("\x93NUMPY") + Bytes{1, 0, static_cast<uint8_t>(header.size()), 0} + bytes_of(header) + values;
+}
+
+TEST_CASE("NumPy's arrays: every type comes back, integers as i32, and what else there is is refused in a line") {
+  const DamagedFile file([](const auto& path) { read_npy(path); }, "a.npy");
+  for (const Tensor& tensor :
+       {Tensor::from<float>({1.5f, -0.0f, std::nanf("7"), 1e-40f}, {2, 2}), Tensor::from<double>({0.1}, {1, 1, 1, 1}),
+        Tensor::from<int32_t>({-1, INT32_MAX, INT32_MIN}, {3}), Tensor::from<uint8_t>({0, 255}, {2, 1}),
+        Tensor::from<Half>({Half(0.5f)}, {}), Tensor::zeros({0, 3}, DType::f32)}) {
+    const Bytes bytes = bytes_of(to_npy(tensor));
+    REQUIRE(file.read(bytes).code == ExitCode::ok);
+    const Tensor read = read_npy(file.path);
+    CHECK(read.to_string() == tensor.to_string());
+    CHECK(std::memcmp(read.raw_data(), tensor.raw_data(), tensor.bytes()) == 0);
+  }
+  const Bytes minus_two = {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  for (const auto& [type, size, value] :
+       {std::tuple{"'<i8'", 8, -2}, {"'<i2'", 2, -2}, {"'|i1'", 1, -2}, {"'<u2'", 2, 65534}}) {
+    CAPTURE(type);
+    write_bytes(file.path, npy_of(type, "1,", first_bytes(minus_two, size)));
+    CHECK(read_npy(file.path).to_vector<int32_t>() == std::vector<int32_t>{value});
+  }
+  write_bytes(file.path, npy_of("'|b1'", "2,", {0, 1}));
+  CHECK(read_npy(file.path).to_vector<uint8_t>() == std::vector<uint8_t>{0, 1});
+
+  const Bytes good = npy_of("'<f4'", "1, 2", Bytes(8));
+  file.check_sizes(good, [](size_t) { return ""; });
+  // A flipped bit in the header is refused, or the file is of another kind, or it is in what nobody reads.
+  file.check_flips(
+      good, good.size() - 8, [](size_t) { return ""; }, [&](const Bytes&) { CHECK(read_npy(file.path).bytes() <= 8); });
+  file.check_refused(npy_of("'<f4'", "2, 2", Bytes(8)), "8 bytes of values, which is not what its shape (2, 2) of <f4");
+  file.check_refused(npy_of("'<f4'", "0, 4611686018427387904", {}), "0 bytes of values, which is not what");
+  file.check_refused(npy_of("'<f4'", "4294967296, 4294967296", {}), "0 bytes of values, which is not what");
+  file.check_refused(npy_of("'<f4'", "1, 1, 1, 1, 1", Bytes(4)), "(1, 1, 1, 1, 1), expected at most 4 dimensions");
+  file.check_refused(npy_of("'<f4'", "-1", {}), "its shape is (-1), expected");
+  file.check_refused(npy_of("'>f4'", "1,", Bytes(4)), "NumPy's type >f4, expected little-endian floats or integers");
+  file.check_refused(npy_of("'|O'", "1,", Bytes(4)), "NumPy's type |O, expected");
+  file.check_refused(npy_of("'<c8'", "1,", Bytes(8)), "NumPy's type <c8, expected");
+  file.check_refused(npy_of("[('a', '<f4')]", "1,", Bytes(4)), "NumPy's type (fields), expected");
+  file.check_refused(npy_of("'<f4'", "1, 2", Bytes(8), "True"), "is in Fortran order; in NumPy, save numpy.asc");
+  file.check_refused(npy_of("'<i8'", "1,", {0, 0, 0, 0, 1, 0, 0, 0}), "value 0 is 4294967296, which does not fit");
+  file.check_refused(npy_of("'<u8'", "1,", minus_two), "value 0 is 18446744073709551614, which does not fit");
 }
 
 }  // namespace
