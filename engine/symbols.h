@@ -11,9 +11,9 @@ namespace hs {
 
 // A code point in UTF-8, or a byte that belongs to none.
 struct Character {
-  std::string_view bytes;
-  uint32_t code;  // of a byte that belongs to none, the byte
-  bool is_utf8;
+  std::string_view bytes;  // of the text
+  uint32_t code;           // of a byte that belongs to none, the byte
+  bool is_utf8;            // false: a byte that belongs to none
 };
 // REQUIRES: text is not empty
 Character first_character(std::string_view text);

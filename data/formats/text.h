@@ -21,10 +21,10 @@ inline constexpr uint64_t max_text_bytes = uint64_t{1} << 30;   // of a file
 
 // How to read a text.
 struct TextOptions {
-  int64_t context = default_context;
-  Vocabulary vocabulary = {};    // of a trained model; empty: that of both splits
-  bool drops_unknown = false;    // characters that are not in the vocabulary are left out, which the remark says
-  std::string how_to_drop = {};  // for the message that refuses them: what the user has to add
+  int64_t context = default_context;  // symbols before the one to predict
+  Vocabulary vocabulary = {};         // of a trained model; empty: that of both splits
+  bool drops_unknown = false;         // characters that are not in the vocabulary are left out, which the remark says
+  std::string how_to_drop = {};       // for the message that refuses them: what the user has to add
 };
 
 // Reads the whole file. Throws Error: io (it cannot be read), bad_input (no regular file, more than max_text_bytes, a

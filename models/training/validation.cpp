@@ -45,11 +45,11 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
     const Batch batch = on_device(source.next(), device);
     const NetworkInput of = prepare(model.input_kind(), batch, source.pixel_scale());
     const Tensor output = model.forward(of.input);  // of a classifier (predictions, classes)
-    const Tensor own = model.loss(output, of.input, of.labels);
+    const Tensor its_loss = model.loss(output, of.input, of.labels);  // of its own, or undefined
     float* const result = &results[static_cast<size_t>(3 * i)];
-    result[0] = static_cast<float>((own.defined() ? own : softmax_cross_entropy(output, of.labels)).item());
+    result[0] = static_cast<float>((its_loss.defined() ? its_loss : softmax_cross_entropy(output, of.labels)).item());
     result[1] = static_cast<float>(of.labels.size());
-    result[2] = own.defined() ? NAN : static_cast<float>(count_correct(output, of.labels));
+    result[2] = its_loss.defined() ? NAN : static_cast<float>(count_correct(output, of.labels));
   }
   if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
   if (results.back() != 0) throw Interrupted();
