@@ -44,7 +44,7 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
     }
     const Batch batch = on_device(source.next(), device);
     const NetworkInput of = prepare(model.input_kind(), batch, source.pixel_scale());
-    const Tensor output = model.forward(of.input);  // of a classifier (predictions, classes)
+    const Tensor output = model.forward(of.input);                    // of a classifier (predictions, classes)
     const Tensor its_loss = model.loss(output, of.input, of.labels);  // of its own, or undefined
     float* const result = &results[static_cast<size_t>(3 * i)];
     result[0] = static_cast<float>((its_loss.defined() ? its_loss : softmax_cross_entropy(output, of.labels)).item());
