@@ -211,6 +211,7 @@ class ExplainCommand : public RecordingCommand {
     static_cast<void>(cli::ForcedKernels(experiment.kernels));  // reports a mistake in it before data are read
     OutputFile dot(dot_, "--dot");
     outputs_.open({&dot});
+    if (guess_ && outputs_.use_stdout()) fail(ExitCode::usage, "--guess: asks on stdout; give a FILE in place of -");
     const cli::TrainingData data = cli::open_training_data(
         settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, {settings_.context});
     const SampleInfo& info = data.train->info();

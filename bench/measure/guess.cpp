@@ -77,46 +77,44 @@ std::string guess(const MemoryLog& log, size_t count, std::istream& answers) {
   const auto ask = [&](const std::string& question) -> std::optional<std::string> {
     cli::write_stdout(question);
     std::string answer;
-    if (!std::getline(answers, answer)) return std::nullopt;
-    ++asked;
-    return answer;
+    return std::getline(answers, answer) ? std::optional(answer) : std::nullopt;
   };
   const auto judge = [&](bool is_right, const std::string& truth) {
+    ++asked;
     right += is_right;
     cli::write_stdout(fmt::format("  {}: {}\n", is_right ? "right" : "no", truth));
+  };
+  const auto named = [&](const std::string& before, size_t one) {
+    const MemoryLog::Stored& stored = log.stored()[one];
+    return fmt::format("\n    {} {:.1f} KiB, {}", before, static_cast<double>(stored.bytes) / kib, stored.label);
   };
   std::vector<size_t> live;
   for (size_t i = 0; i < std::min(count, log.calls().size()); ++i) {
     const MemoryLog::Call& call = log.calls()[i];
+    const auto is_freed = [&](size_t one) { return std::ranges::find(call.freed, one) != call.freed.end(); };
     live.insert(live.end(), call.made.begin(), call.made.end());
-    const auto kept = ask(fmt::format("{}\n  KiB that memory holds more (less: -) after it? ", call.label));
+    const auto kept = ask(fmt::format("{}\n  KiB more after it (less: -)? ", call.label));
     if (!kept) break;
-    std::string sum;
-    for (const size_t one : call.made)
-      sum += fmt::format(" + {:.1f} ({})", static_cast<double>(log.stored()[one].bytes) / kib, log.stored()[one].label);
-    for (const size_t one : call.freed)
-      sum += fmt::format(" - {:.1f} ({})", static_cast<double>(log.stored()[one].bytes) / kib, log.stored()[one].label);
-    std::vector<size_t> choices(live.end() - static_cast<std::ptrdiff_t>(std::min(live.size(), most_choices)),
-                                live.end());
-    judge(is_right(*kept, call.bytes),
-          fmt::format("{:+.1f}{}", static_cast<double>(call.bytes) / kib, call.freed.empty() ? sum : ""));
-    if (live.size() > 1) {
-      for (const size_t one : call.freed) {
-        if (std::ranges::find(choices, one) == choices.end()) choices.push_back(one);
-      }
-      std::string question = "  Which tensors go with it? ", letters;
-      for (size_t c = 0; c < choices.size(); ++c) {
-        const char letter = static_cast<char>('a' + c);
-        question += fmt::format(" {} {},", letter, log.stored()[choices[c]].label);
-        if (std::ranges::find(call.freed, choices[c]) != call.freed.end()) letters += letter;
-      }
-      auto gone = ask(question + " none: Enter ");
-      if (!gone) break;
-      std::erase_if(*gone, [](char letter) { return letter < 'a' || letter > 'z'; });
-      std::ranges::sort(*gone);
-      judge(*gone == letters, letters.empty() ? "none" : letters + (call.freed.empty() ? "" : ":" + sum));
+    std::string made;
+    for (const size_t one : call.made) made += named("+", one);
+    const std::string truth = fmt::format("{:+.1f} KiB", static_cast<double>(call.bytes) / kib);
+    if (!kept->empty()) judge(is_right(*kept, call.bytes), call.freed.empty() ? truth + made : truth);
+    std::string question = "  which tensors go?", letters, gone;
+    char letter = 'a';
+    for (size_t c = 0; c < live.size(); ++c) {
+      if (live.size() - c > most_choices && !is_freed(live[c])) continue;
+      question += named(std::string(1, letter) + ":", live[c]);
+      if (is_freed(live[c])) letters += letter, gone += named("-", live[c]);
+      ++letter;
     }
-    std::erase_if(live, [&](size_t one) { return std::ranges::find(call.freed, one) != call.freed.end(); });
+    if (live.size() > 1) {
+      auto answer = ask(question + "\n  letters, none: Enter ");
+      if (!answer) break;
+      std::erase_if(*answer, [](char one) { return one < 'a' || one > 'z'; });
+      std::ranges::sort(*answer);
+      judge(*answer == letters, letters.empty() ? "none" : letters + made + gone);
+    }
+    std::erase_if(live, is_freed);
   }
   return fmt::format("{} of {} answers right", right, asked);
 }

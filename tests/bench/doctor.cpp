@@ -1,6 +1,8 @@
 // The verdicts of `profile` on four runs that are bound by one thing each, and `profile` and `profile kernels` as
 // programs.
 // Before that, the device that they and all others run on.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -206,6 +208,25 @@ TEST_CASE("profile: parts that add up to the step, and a verdict") {
   }
   CHECK(bench("profile --preprocess host").code == 2);
   check_mistakes({{"profile", 2, "profile: looks at one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
+}
+
+TEST_CASE("profile kernels --guess: scores what is said of each call, as the shapes have it") {
+  const TemporaryFolder folder;
+  const std::string answers = (folder / "answers").string();
+  // Pixels as floats; the first layer's pooled values with a byte each; the second's; the tensor that dropout replaces.
+  write_text(answers, "196\n1690\n\n17 KiB\nab\n0\nc\n");
+  const auto by_stdin = [&answers] { dup2(open(answers.c_str(), O_RDONLY), STDIN_FILENO); };
+  const std::string guess =
+      "profile kernels --device cpu --batch 64 --threads 1 --kernel conv2d_pool_relu_forward=direct --guess";
+  const auto said = run_bench_line(guess, {.prepare = by_stdin});
+  CHECK(said.code == 0);
+  CHECK(said.out.find("right: +1690.0 KiB\n    + 1352.0 KiB, f32 (64, 13, 13, 32) of conv2d_pool_relu\n") !=
+        std::string::npos);
+  CHECK(said.out.find("no: +500.0 KiB") != std::string::npos);
+  CHECK(said.out.find("right: c\n    + 400.0 KiB, f32 (64, 5, 5, 64) of dropout\n    - 400.0 KiB,") !=
+        std::string::npos);
+  CHECK(said.out.find("5 of 7 answers right") != std::string::npos);
+  CHECK(bench(guess + " --json -").code == 2);
 }
 
 TEST_CASE("profile kernels: the step of each model from the first kernel to the update") {
