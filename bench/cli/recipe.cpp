@@ -59,7 +59,7 @@ std::string recipe_file(const std::string& name) {
   const fs::path folder = shared_file("recipes"), file = folder / (name + ".json");
   if (fs::exists(file, ignored)) return file;
   std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) names.push_back(entry.path().stem());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().stem());
   std::ranges::sort(names);
   fail(ExitCode::usage, "--recipe {}: neither a file nor one of {}", printable_text(name), fmt::join(names, ", "));
 }

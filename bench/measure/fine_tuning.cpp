@@ -115,9 +115,8 @@ class FineTuning : public TrainPart {
     if (info.rows != sizes.rows || info.columns != sizes.columns || info.channels != sizes.channels ||
         info.classes != sizes.classes || info.type != base_->type) {
       fail(ExitCode::bad_input,
-           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} {} in {}; give --head "
-           "new "
-           "to keep what fits and begin a new head",
+           "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} {} in {}; give "
+           "--head new to keep what fits and begin a new head",
            info.name, info.text(), info.classes, sizes.rows, sizes.columns, sizes.channels, hs::name(base_->type),
            sizes.classes);
     }
