@@ -115,7 +115,7 @@ endif()
 if(EXISTS ${work}/prefix/bin/halfstep-bench)
   run(${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work} ${work}/prefix/bin/halfstep-bench train --train 2000 --test 100
     --epochs 2 --quiet --save-model ${work}/digits.safetensors)
-  extract_block("load_model" ${work}/page_model/main.cpp)
+  extract_block("hs::load_model(" ${work}/page_model/main.cpp)
   extract_block("find_package" ${work}/page_model/CMakeLists.txt)
   build_project(${work}/page_model page_model_build ${compiler})
   run(${CMAKE_COMMAND} -E chdir ${work} ${work}/page_model_build/my_program)
