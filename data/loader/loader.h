@@ -137,7 +137,7 @@ class Loader : public BatchSource {  // see the head of this file
   int64_t images_at() const { return (epoch_at() + 4 + 255) / 256 * 256; }
   bool normalizes() const { return options_.normalize_on_host && source_.info().type == DType::u8; }
   DType image_type() const { return normalizes() ? DType::f32 : source_.info().type; }
-  int64_t image_bytes() const { return source_.info().image_bytes() * (normalizes() ? sizeof(float) : 1); }
+  int64_t image_bytes() const { return source_.info().image_bytes() * (normalizes() ? int64_t{sizeof(float)} : 1); }
 
   LoaderOptions options_;
   const SampleSource& source_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <set>
 
 #include "engine/check.h"
@@ -216,7 +217,7 @@ std::vector<NamedParameter> load_body(Module& module, const SafetensorsFile& fil
       anew.push_back(parameter);
     }
   }
-  std::ranges::stable_partition(anew, std::identity(), &NamedParameter::is_head);
+  std::stable_partition(anew.begin(), anew.end(), std::mem_fn(&NamedParameter::is_head));
   return anew;
 }
 
