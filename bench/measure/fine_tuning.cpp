@@ -41,10 +41,10 @@ class FineTuning : public TrainPart {
               "Adapters count by this, divided by the rank; 0: twice the rank")
         .record("lora_alpha",
                 [this] { return experiment_.lora.rank > 0 ? Json(experiment_.lora.used_alpha()) : Json(nullptr); });
-    flags.unknown(job_.text.drops_unknown, rare(Group::model)
-                                               .counts_if([this] { return !experiment_.start.empty(); })
-                                               .needs([this] { return !experiment_.start.empty(); },
-                                                      "all characters are symbols of a new model; it is for --start"));
+    flags.unknown(job_.text.drops_unknown,
+                  rare(Group::model)
+                      .counts_if(has_start)
+                      .needs(has_start, "all characters are symbols of a new model; it is for --start"));
     flags.text("--save-adapters", rare(Group::output).writes().needs(has_adapters, otherwise), save_adapters_, "DIR",
                "Write the trained adapters there, as peft does, for export");
   }
