@@ -177,7 +177,7 @@ class ImageFolderSource : public SampleSource {
     const fs::path path = list_.path(static_cast<size_t>(index));
     const ImageShape& shape = info().shape();
     const Image image = decoded(path, set_, [&](const std::vector<uint8_t>& bytes, const std::string& name) {
-      return set_.size ? decode_to_fit(bytes, name, shape).image : decode_image(bytes, name);
+      return set_.size ? decode_to_fit(bytes, name, shape).image : decode_image(bytes, name, largest_side_to_fit);
     });
     if (image.shape != shape) {
       fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to{}",
@@ -301,8 +301,14 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
   }
   if (set.on_damaged) leave_out_damaged(list, set);
   if (!set.size) {
-    shape =
-        decoded(list.path(0), set, [](const auto& bytes, const auto& name) { return decode_image(bytes, name); }).shape;
+    const fs::path path = list.path(0);
+    shape = decoded(path, set, [](const auto& bytes, const auto& name) {
+              return decode_image(bytes, name, largest_side_to_fit);
+            }).shape;
+    if (!shape.is_allowed()) {
+      fail(ExitCode::bad_input, "{}: an image of {} x {} pixels, expected at most {} x {}, or one to resize it to{}",
+           printable(path), shape.rows, shape.columns, max_image_side, max_image_side, set.how_to_resize);
+    }
   }
   SampleInfo info{shape, set.name, fmt::format("folder of images {}", printable(folder))};
   if (set.size) info.description += fmt::format(", resized to {} x {}", info.rows, info.columns);

@@ -132,6 +132,12 @@ TEST_CASE("folder: damaged images are left out and told, the first of all too, o
   const SetIdentity strict = {.how_to_leave_out = "; this does"};
   check_refused(outcome_of([&] { open_image_folder(folder.path, strict); }), ExitCode::bad_input, folder.path.string(),
                 "Dog/0.pgm: PGM with a damaged header (byte 3); this does");
+  write_bytes(folder / "Dog" / "0.pgm", grey_pgm(1, 600));  // large, which is not damaged either
+  const SetIdentity resizable = {.how_to_resize = "; this does", .how_to_leave_out = "; this does not"};
+  const std::string why = outcome_of([&] { open_image_folder(folder.path, resizable); }).message;
+  CHECK(why == (folder / "Dog" / "0.pgm").string() +
+                   ": an image of 1 x 600 pixels, expected at most 512 x 512, or one to resize it to; this does");
+  write_bytes(folder / "Dog" / "0.pgm", bytes_of("P5 x"));
   fs::remove(folder / "Dog" / "x.pgm");
   check_refused(outcome_of([&] { open_image_folder(folder.path, set); }), ExitCode::bad_input, folder.path.string(),
                 "Dog: no image of this class is left, all are damaged, the first: ");
