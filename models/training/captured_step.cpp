@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/ambient.h"
+#include "engine/check.h"
 #include "kernels/gather_batch/gather_batch.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/optimizer/steps.h"
@@ -22,24 +23,36 @@ bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
       a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
 }
 
+// The set that a graph of several steps takes its batches from; nullptr if a graph is one step.
+const ResidentSet* resident_set(BatchSource& training, const TrainConfig& config) {
+  if (config.graph_steps == 1) return nullptr;
+  const ResidentSet* set = config.graph && config.accumulate == 1 ? training.resident() : nullptr;
+  if (!set) {
+    fail(ExitCode::usage,
+         "graph of {} steps: needs a graph, the training set on the device (cache device) and no accumulation",
+         config.graph_steps);
+  }
+  return set;
+}
+
 }  // namespace
 
-CapturedStep::CapturedStep(TrainStep& step, ParameterArena& arena, Optimizer& optimizer, const TrainConfig& config)
-    : step_(step), arena_(arena), optimizer_(optimizer), config_(config), captured_(config.device) {
-  if (config.graph_steps == 1) return;
-  captured_group_.emplace(config.device);
-  place_ = Tensor::zeros({group_place}, DType::i32, config.device);
+CapturedStep::CapturedStep(const RunParts& parts, TrainStep& step)
+    : step_(step), arena_(parts.arena), optimizer_(parts.optimizer), config_(parts.config), captured_(config_.device) {
+  if (config_.graph_steps == 1) return;
+  captured_group_.emplace(config_.device);
+  place_ = Tensor::zeros({group_place}, DType::i32, config_.device);
 }
 
 const std::vector<Tensor>& CapturedStep::run(const std::vector<Batch>& inputs, const std::vector<int64_t>& sizes,
-                                             StepSeconds& seconds) {
+                                             StepSeconds& seconds, const std::function<void()>& before_replay) {
   if (!fixed_sizes_.empty() && (sizes != fixed_sizes_ || !same_shapes(inputs, fixed_))) {
     return step_.run(inputs, seconds);
   }
   const Autocast precision(config_.precision, arena_);  // a recorded step does not cast: the optimizer does
   fixed_sizes_ = sizes;
   copy_to_fixed(inputs, seconds);
-  step_.wait_for_all();
+  if (before_replay) before_replay();
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
   step_.take_losses();   // a recording must not free what it has not allocated
@@ -116,6 +129,39 @@ Batch CapturedStep::gather(const ResidentSet& set, int64_t offset) {
   gather_batch({set.images, set.labels, place_, step_.pixel_scale(), set.shuffle, set.seed, offset, batch.images,
                 batch.labels, batch.samples, batch.epoch});
   return batch;
+}
+
+GraphRunner::GraphRunner(const RunParts& parts)
+    : StepRunner(parts), set_(resident_set(parts.training, parts.config)), captured_(parts, *step_) {}
+
+NextStep GraphRunner::next(const Position& at, TrainResult& result) {
+  if (!fits_group(at)) return StepRunner::next(at, result);
+  const int64_t steps = parts_.config.graph_steps;
+  return {{}, std::vector<int64_t>(static_cast<size_t>(steps), set_->batch), steps};
+}
+
+// Whole batches only, and no validation may fall between two of the steps.
+bool GraphRunner::fits_group(const Position& at) const {
+  const TrainConfig& config = parts_.config;
+  return set_ && (at.step + config.graph_steps) * set_->batch <= parts_.training.samples() &&
+         (!config.validation || config.validate_every.steps == 0);
+}
+
+void GraphRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds) {
+  if (next.steps > 1) return run_group(next, losses, seconds);
+  log(captured_.run(next.batches, next.sizes, seconds), next.sizes, losses);
+}
+
+void GraphRunner::run_group(const NextStep& next, Losses& losses, StepSeconds& seconds) {
+  if (is_interrupted()) throw Interrupted();
+  captured_.begin_group(*set_, parts_.training.skip(next.steps), losses.size(), seconds);
+  if (wants_first_batch()) {
+    const Autocast precision(parts_.config.precision, parts_.arena);
+    show_first_batch(captured_.gather(*set_, 0));
+  }
+  StepLogs logs = losses.tensors();
+  captured_.run_group(*set_, next.steps, logs, seconds);
+  losses.count_recorded(next.steps, set_->batch);
 }
 
 }  // namespace hs

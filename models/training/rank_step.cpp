@@ -1,5 +1,6 @@
 #include "models/training/rank_step.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -10,12 +11,12 @@
 
 namespace hs {
 
-RankStep::RankStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
-                   const PixelScale& pixel_scale, const TrainConfig& config, std::function<bool()> is_interrupted)
-    : TrainStep(model, arena, optimizer, scaler, pixel_scale, config, std::move(is_interrupted)),
-      sum_(arena, config.sum),
-      exchange_(config.sum.exchange),
-      sums_(config.sum.sums()) {}
+RankStep::RankStep(const RunParts& parts)
+    : TrainStep(parts.model, parts.arena, parts.optimizer, parts.scaler, parts.training.pixel_scale(), parts.config,
+                parts.hooks.is_interrupted),
+      sum_(arena_, config_.sum),
+      exchange_(config_.sum.exchange),
+      sums_(config_.sum.sums()) {}
 
 void RankStep::announce(const StepShare& share) {
   share_ = share;
@@ -75,7 +76,7 @@ bool RankStep::finish(StepSeconds& seconds) {
 }
 
 // Replicas that have drifted apart would continue, and nothing else would show it.
-void RankStep::compare_weights(int64_t epoch, int64_t step) const {
+void RankStep::compare_weights(const Position& at) const {
   if (!exchange_) return;
   const Tensor values = arena_.values.to(Device::cpu);
   const uint32_t sum = crc32c(values.raw_data(), static_cast<size_t>(values.bytes()));
@@ -89,7 +90,7 @@ void RankStep::compare_weights(int64_t epoch, int64_t step) const {
     fail(ExitCode::rank,
          "rank {}: its weights after step {} of epoch {} are not those of rank 0; use the same program and kind of CPU "
          "for all ranks",
-         i / 2, step, epoch);
+         i / 2, at.step, at.epoch);
   }
 }
 
@@ -101,6 +102,57 @@ void RankStep::exchange_losses() {
     shared_.slice(share_.first + i, {}).copy_from(losses_[static_cast<size_t>(i)]);
   }
   sums_->start_gather(shared_.mutable_data<float>(), static_cast<size_t>(shared_.size()));
+}
+
+RankRunner::RankRunner(const RunParts& parts)
+    : StepRunner(parts, std::make_unique<RankStep>(parts)), ranks_(static_cast<RankStep&>(*step_)) {
+  const TrainConfig& config = parts.config;
+  if (config.graph) captured_.emplace(parts, ranks_);
+  check(config.graph_steps == 1, "train: with ranks or a tree, use graph_steps 1");
+  if (!config.sum.exchange) return;
+  check(!parts.hooks.should_stop, "train: with ranks, use no should_stop");
+  check(config.accumulate >= config.sum.exchange->size(), "train: fewer micro-batches than ranks; accumulate more");
+}
+
+NextStep RankRunner::next(const Position& at, TrainResult& result) {
+  if (!std::exchange(has_begun_, true)) ranks_.compare_weights(at);
+  const auto& sum = parts_.config.sum;
+  BatchSource& training = parts_.training;
+  NextStep next;
+  {
+    const StepPart part("wait", result.parts.wait);
+    // A leaf is here a micro-batch (engine/ranks/leaf_tree.h).
+    const int64_t done = at.step * parts_.config.accumulate, count = micro_batches(at);
+    const LeafRange own = leaves_of(count, sum.ranks(), sum.rank());
+    share_ = {{}, own.begin, StepRunner::time_is_up(result.seconds)};
+    for (int64_t i = own.begin; i < own.end; ++i) {
+      if (!sum.exchange && is_interrupted()) throw Interrupted();
+      next.batches.push_back(training.next());
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      next.sizes.push_back(sum.exchange ? std::min(training.batch(), training.samples() - (done + i) * training.batch())
+                                        : next.batches[static_cast<size_t>(i)].labels.size());
+    }
+    share_.sizes = next.sizes;
+  }
+  upload(next, result.parts);
+  return next;
+}
+
+void RankRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds) try {
+  ranks_.announce(share_);
+  const std::vector<Tensor>& of_all =
+      captured_ ? captured_->run(next.batches, next.sizes, seconds, [this] { ranks_.wait_for_all(); })
+                : ranks_.run(next.batches, seconds);
+  time_is_up_ = ranks_.finish(seconds);
+  log(of_all, next.sizes, losses);
+} catch (...) {
+  if (RankSums* sums = parts_.config.sum.sums()) sums->abandon();
+  throw;
+}
+
+bool RankRunner::time_is_up(double seconds) const {
+  return parts_.config.sum.exchange ? time_is_up_ : StepRunner::time_is_up(seconds);
 }
 
 }  // namespace hs

@@ -1,6 +1,5 @@
-// StepRunner: gets the batches of a run's next step and runs it: as it is (models/training/train_step.h), as this
-// rank's part of one (models/training/rank_step.h), or as a CUDA graph, which may be of several steps
-// (models/training/captured_step.h).
+// StepRunner: gets the batches of a run's next step and runs it. Of steps that ranks share, and of steps that are
+// recorded as a CUDA graph, there is one each, models/training/rank_step.h and models/training/captured_step.h.
 #pragma once
 
 #include <memory>
@@ -8,56 +7,65 @@
 #include <optional>
 #include <vector>
 
-#include "models/training/captured_step.h"
-#include "models/training/rank_step.h"
 #include "models/training/step_phases.h"
+#include "models/training/train_step.h"
 #include "models/training/training_run.h"
 
 namespace hs {
 
-// What runs next: a step, or several in one graph.
+// What runs next: a step, or several as one.
 struct NextStep {
-  std::vector<Batch> batches;  // this process's micro-batches, on the device; none if the graph gathers them itself
-  StepShare share;             // and those of all ranks
-  int64_t steps = 1;           // of a graph
+  std::vector<Batch> batches;  // this process's micro-batches, on the device; none of several steps
+  std::vector<int64_t> sizes;  // samples of each micro-batch, of all processes
+  int64_t steps = 1;
 
-  int64_t samples() const { return std::reduce(share.sizes.begin(), share.sizes.end()); }
+  int64_t samples() const { return std::reduce(sizes.begin(), sizes.end()); }
   Batch last_batch() const { return batches.empty() ? Batch{} : batches.back(); }
+};
+
+// What a step works on and with.
+struct RunParts {
+  Module& model;
+  ParameterArena& arena;
+  Optimizer& optimizer;
+  GradScaler& scaler;
+  BatchSource& training;
+  const TrainConfig& config;
+  const TrainHooks& hooks;
 };
 
 class StepRunner {  // of one run; not thread safe
  public:
-  // All arguments must outlive it. Throws Error (usage) if there can be no graph of several steps.
-  StepRunner(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, BatchSource& training,
-             const TrainConfig& config, const TrainHooks& hooks);
+  // What `parts` refers to must outlive it. step: nullptr is a TrainStep
+  explicit StepRunner(const RunParts& parts, std::unique_ptr<TrainStep> step = nullptr);
+  virtual ~StepRunner() = default;
 
   // What comes after this place. Throws Interrupted, as run() does.
-  NextStep next(const Position& at, TrainResult& result);
+  virtual NextStep next(const Position& at, TrainResult& result);
   // Adds the losses of its micro-batches, and the loss scale.
-  void run(const NextStep& next, Losses& losses, StepSeconds& seconds);
+  virtual void run(const NextStep& next, Losses& losses, StepSeconds& seconds);
+  virtual void end_epoch(const Position&) {}  // after its last step
 
-  const TrainStep& step() const { return *step_; }  // the one that is run, recorded or not
-  // Whether it has taken config.max_seconds. Of ranks, rank 0's clock decides, a step later.
-  bool time_is_up(double seconds) const;
-  // See RankStep; alone: nothing.
-  void compare_ranks(const Position& at) const { step_->compare_weights(at.epoch, at.step); }
+  const TrainStep& step() const { return *step_; }  // the one that is run
+  virtual bool time_is_up(double seconds) const;    // whether it has taken config.max_seconds
+
+ protected:
+  int64_t micro_batches(const Position& at) const;    // of the next step
+  void upload(NextStep& next, StepSeconds& seconds);  // to the device, and shows the first batch
+  void log(const std::vector<Tensor>& step_losses, const std::vector<int64_t>& sizes, Losses& losses) const;
+  bool is_interrupted() const { return parts_.hooks.is_interrupted && parts_.hooks.is_interrupted(); }
+  bool wants_first_batch() const { return parts_.hooks.before_first_step && !has_shown_; }
+  void show_first_batch(const Batch& batch);  // to before_first_step
+
+  const RunParts parts_;                   // what a step works on and with
+  const std::unique_ptr<TrainStep> step_;  // see step()
 
  private:
-  bool fits_group(const Position& at) const;
-  void run_group(const NextStep& next, Losses& losses, StepSeconds& seconds);
-  void show_first_batch(const Batch& batch);
-
-  ParameterArena& arena_;
-  GradScaler& scaler_;
-  BatchSource& training_;
-  const TrainConfig& config_;
-  const TrainHooks& hooks_;
-  const ResidentSet* const set_;
-  std::unique_ptr<TrainStep> step_;
-  std::optional<CapturedStep> captured_;
   std::optional<StepPhases> phases_;  // if a hook looks into a step
-  bool has_shown_ = false;            // a batch to before_first_step
-  bool time_is_up_ = false;           // says rank 0
+  bool has_shown_ = false;
 };
+
+// The one that the configuration asks for. Throws Error (usage), if it asks for what cannot be.
+std::unique_ptr<StepRunner> make_step_runner(const RunParts& parts);
 
 }  // namespace hs

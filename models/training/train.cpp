@@ -31,14 +31,6 @@ GradScalerConfig scaling_of(const TrainConfig& config) {
   return scaling;
 }
 
-void check_combination(const TrainConfig& config, const TrainHooks& hooks) {
-  check(!config.graph || (!hooks.on_gradients && !hooks.on_loss),
-        "train: on_gradients and on_loss cannot be called within a graph; switch one off");
-  if (!config.sum.exchange) return;
-  check(config.graph_steps == 1 && !hooks.should_stop, "train: with ranks, use graph_steps 1 and no should_stop");
-  check(config.accumulate >= config.sum.exchange->size(), "train: fewer micro-batches than ranks; accumulate more");
-}
-
 // Tells the hooks of each of the `count` steps that have run, up to `last`. Returns whether one asks for the state.
 bool tell_hooks(const TrainHooks& hooks, const Progress& last, int64_t count) {
   bool wants_state = false;
@@ -54,7 +46,6 @@ bool tell_hooks(const TrainHooks& hooks, const Progress& last, int64_t count) {
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
-  check_combination(config, hooks);
   const int64_t batches = training.batches_per_epoch();
   const EpochSize epoch = {training.samples(), batches, (batches + config.accumulate - 1) / config.accumulate};
 
@@ -71,8 +62,8 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   Position at;
   bool stopped = false;
   Losses losses(epoch, config, scaler.config().enabled);
-  StepRunner runner(model, arena, *optimizer, scaler, training, config, hooks);
-  NumberCheck numbers{model, arena, scaler, runner.step(), config, losses};
+  const auto runner = make_step_runner({model, arena, *optimizer, scaler, training, config, hooks});
+  NumberCheck numbers{model, arena, scaler, runner->step(), config, losses};
   Evaluator evaluator{model, arena, *optimizer, test, config, hooks, numbers, result};
   Saver saver{arena, *optimizer, scaler, config, hooks, numbers, evaluator, at, losses, result};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
@@ -81,8 +72,8 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   const auto take_step = [&] {
     const double start = steady_seconds();
     const Range range("step", at.step + 1);
-    const NextStep next = runner.next(at, result);
-    runner.run(next, losses, result.parts);
+    const NextStep next = runner->next(at, result);
+    runner->run(next, losses, result.parts);
     at = {at.epoch, at.step + next.steps, at.samples + next.samples()};
     result.samples += next.samples();
     numbers.skips.ran(next.steps);
@@ -96,10 +87,10 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   };
   // What follows a step. Returns whether another one does.
   const auto follow_up = [&](bool wants_state) {
-    const bool time_is_up = runner.time_is_up(result.seconds);
+    const bool time_is_up = runner->time_is_up(result.seconds);
     if (evaluator.must_validate(at, epoch.steps)) evaluator.validate(at);
     if (at.step == epoch.steps) {
-      runner.compare_ranks(at);
+      runner->end_epoch(at);
       const bool is_last = at.epoch == config.epochs || !evaluator.reason_to_end(time_is_up).empty();
       evaluator.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
       losses.read_scales(result.loss_scales);
@@ -116,7 +107,6 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   };
 
   try {
-    runner.compare_ranks(at);
     bool goes_on = follow_up(false);  // of the step before a resumed run, which may lack its evaluation; else nothing
     while (goes_on) {
       const bool wants_state = take_step();

@@ -1,6 +1,5 @@
 // One optimizer step over one or several micro-batches: forward, loss and backward of each, then the update. The body
-// of the loop in models/training/train.cpp. A step whose gradients meet in a tree or among ranks is
-// models/training/rank_step.h, and one that is recorded as a CUDA graph models/training/captured_step.h.
+// of the loop in models/training/train.cpp.
 #pragma once
 
 #include <chrono>
@@ -46,13 +45,6 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
 Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& of, const Tensor& dloss = {},
                float smoothing = 0);
 
-// This process's part of a step; alone, it is all of it.
-struct StepShare {
-  std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
-  int64_t first = 0;           // the first micro-batch of this rank
-  bool time_is_up = false;     // whether this rank wants no step after it
-};
-
 class TrainStep {  // of one run; not thread safe
  public:
   // All arguments must outlive it. REQUIRES: as train()
@@ -64,12 +56,6 @@ class TrainStep {  // of one run; not thread safe
   // valid until the next call. Adds to `seconds`. Throws Interrupted between two micro-batches; nothing has then been
   // updated.
   virtual const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
-
-  // What ranks tell each other around a run(), see RankStep. Alone there is nothing to tell.
-  virtual void announce(const StepShare&) {}                                  // before it
-  virtual void wait_for_all() {}                                              // before a recorded one is replayed
-  virtual bool finish(StepSeconds&) { return false; }                         // after it
-  virtual void compare_weights(int64_t /*epoch*/, int64_t /*step*/) const {}  // from time to time
 
   const std::vector<Tensor>& losses() const { return losses_; }             // of the micro-batches so far
   std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }  // leaves none here

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/observe.h"
-#include "models/training/captured_step.h"
 #include "models/training/train.h"
 #include "models/training/train_step.h"
 
@@ -25,6 +24,11 @@ struct Position {
   int64_t epoch = 1;    // from 1
   int64_t step = 0;     // steps of it that are done
   int64_t samples = 0;  // samples of it that are done
+};
+
+// Where steps log, by index; scales are undefined without loss scaling.
+struct StepLogs {
+  Tensor losses, scales;  // f32, one element per step
 };
 
 // Scalars logged on the device, so that no step waits for one.
