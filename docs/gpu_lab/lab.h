@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "docs/gpu_lab/picture.h"
 #include "emulator/emulator.h"
 #include "tests/cuda_emulator/launch.h"
 
@@ -63,7 +64,9 @@ Counts run(void (*kernel)(P...), dim3 grid, dim3 block, const A&... arguments) {
     std::exit(1);
   }
   cudaStreamDestroy(stream);
-  return hs::emulator::take_counts().at(0);
+  const Counts counts = hs::emulator::take_counts().at(0);
+  if (std::getenv("LAB_PICTURE")) draw(counts);
+  return counts;
 }
 
 // Prints the first element that is off by more than `tolerance`.

@@ -254,6 +254,30 @@ TEST_CASE("counts: launches of one kernel are added, allocations start as on a d
   CHECK(all[1].shared_bytes == 33 * 32 * 4 + 1000);
 }
 
+TEST_CASE("counts: the request that costs most") {
+  Fresh fresh;
+  options().count = true;
+  Stream stream;
+  Array<float> x(std::vector<float>(1024, 1.0f)), y(1024);
+  for (int stride : {1, 32, 2}) CHECK(launch(copy, 1, 32, 0, stream, x.data, y.data, stride, 0) == cudaSuccess);
+  CHECK(launch(transpose<32>, 1, dim3(32, 8), 0, stream, x.data, y.data) == cudaSuccess);
+  const std::vector<Counts> all = hs::emulator::take_counts();
+  REQUIRE(all.size() == 2);
+  const auto check = [](const Counts::Costliest& request, uint64_t cost) {  // a column of a matrix of 32 floats
+    CHECK(request.cost == cost);
+    CHECK(!request.is_store);
+    REQUIRE(request.lanes.size() == 32);
+    for (size_t i = 0; i < 32; ++i) {
+      CHECK(request.lanes[i].lane == static_cast<int>(i));
+      CHECK(request.lanes[i].address == request.lanes[0].address + 128 * i);
+      CHECK(request.lanes[i].bytes == 4);
+    }
+  };
+  check(all[0].costliest_global, 32);
+  CHECK(all[0].costliest_shared.lanes.empty());
+  check(all[1].costliest_shared, 31);
+}
+
 TEST_CASE("counts: requests by instruction, of some blocks") {
   Fresh fresh;
   Stream stream;

@@ -24,6 +24,7 @@ bool counting = false;
 namespace {
 
 enum Kind : uint8_t { load, store, shared };
+constexpr int shared_load = 10, shared_store = 15;  // of one byte, in Counts::instructions
 
 struct LaneAccess {
   const void* site;
@@ -50,6 +51,16 @@ uint64_t distinct(std::vector<uint64_t>& values) {
   return static_cast<uint64_t>(std::unique(values.begin(), values.end()) - values.begin());
 }
 
+void keep_costliest(Counts::Costliest& kept, uint64_t cost, const LaneAccess* begin, const LaneAccess* end) {
+  if (cost < kept.cost) return;
+  const auto [first, last] =
+      std::minmax_element(begin, end, [](const LaneAccess& a, const LaneAccess& b) { return a.address < b.address; });
+  const uint64_t reach = last->address - first->address;
+  if (!kept.lanes.empty() && cost == kept.cost && reach <= kept.reach) return;
+  kept = {.cost = cost, .reach = reach, .is_store = begin->kind == store || begin->instruction >= shared_store};
+  for (const LaneAccess* a = begin; a < end; ++a) kept.lanes.push_back({a->lane, a->address, a->bytes});
+}
+
 void count_global_request(const LaneAccess* begin, const LaneAccess* end) {
   std::vector<uint64_t> sectors, bytes;
   for (const LaneAccess* a = begin; a < end; ++a) {
@@ -58,7 +69,9 @@ void count_global_request(const LaneAccess* begin, const LaneAccess* end) {
   }
   Counts::Global& global = begin->kind == load ? counts->loads : counts->stores;
   ++global.requests;
-  global.sectors += distinct(sectors);
+  const uint64_t touched = distinct(sectors);
+  global.sectors += touched;
+  keep_costliest(counts->costliest_global, touched, begin, end);
   global.bytes_used += distinct(bytes);
 }
 
@@ -90,6 +103,7 @@ void count_shared_request(const LaneAccess* begin, const LaneAccess* end) {
   }
   ++counts->shared.requests;
   counts->shared.conflicts += wavefronts - parts;
+  keep_costliest(counts->costliest_shared, wavefronts - parts, begin, end);
 }
 
 void count_requests(Request& all) {
@@ -101,7 +115,7 @@ void count_requests(Request& all) {
         i > 0 && all[i].site == all[i - 1].site && all[i].kind == all[i - 1].kind && all[i].lane == all[i - 1].lane;
     all[i].turn = again ? all[i - 1].turn + 1 : 0;
   }
-  std::sort(all.begin(), all.end(), [&](auto& a, auto& b) { return of_request(a) < of_request(b); });
+  std::stable_sort(all.begin(), all.end(), [&](auto& a, auto& b) { return of_request(a) < of_request(b); });
   for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
     while (end < all.size() && of_request(all[end]) == of_request(all[begin])) ++end;
     if (all[begin].instruction >= 0) ++counts->instructions[static_cast<size_t>(all[begin].instruction)];
@@ -231,7 +245,7 @@ void warp_is_together(int warp) {
   }
 }
 
-int shared_instruction(size_t bytes, bool write) { return (write ? 15 : 10) + log2_of(bytes); }
+int shared_instruction(size_t bytes, bool write) { return (write ? shared_store : shared_load) + log2_of(bytes); }
 
 void count_shared(const SharedBuffer& buffer, ptrdiff_t offset, size_t bytes, int lane, const void* site,
                   int instruction) {

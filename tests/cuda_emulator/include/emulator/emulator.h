@@ -85,6 +85,17 @@ struct Counts {
   } shared;
   // Requests by instruction: loads of 1, 2, 4, 8 and 16 bytes, stores, the same of shared memory; cp.async, mma.
   std::array<uint64_t, 22> instructions = {};
+  // The request that cost most, and of equals the one that reaches furthest: for a picture of it.
+  struct Costliest {
+    struct Lane {
+      int lane;
+      uint64_t address;  // in global memory as on a device, where an allocation starts at a multiple of 256
+      uint32_t bytes;
+    };
+    std::vector<Lane> lanes = {};  // by number; empty if there was no request
+    uint64_t cost = 0, reach = 0;  // sectors, or conflicts; bytes from the lowest to the highest address
+    bool is_store = false;
+  } costliest_global, costliest_shared;
   uint64_t divergent = 0;   // how often lanes of a warp that were together went on in different directions; see loads
   int threads = 0;          // of a block of the last launch
   size_t shared_bytes = 0;  // of it: dynamic, and the static arrays that it has used
