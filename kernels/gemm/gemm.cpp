@@ -46,10 +46,6 @@ Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias) {
   return mode == GradientMode::fresh ? sum : Tensor();
 }
 
-Tensor gemm_mask(int64_t M, int64_t N, Device device) {
-  return Tensor::empty({M, gemm_mask_row(N)}, DType::u8, device);
-}
-
 // Rung 1 of gemm on the CPU: the definition. Row by row, each element of op(A) is multiplied by a row of op(B) and
 // added to the row of C. It is the variant to read first, and the slowest. Next: kernels/gemm/eigen.cpp, where Eigen
 // does the same in blocks that stay in the caches.

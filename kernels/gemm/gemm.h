@@ -66,7 +66,9 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
 
 // Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt requires.
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }
-Tensor gemm_mask(int64_t M, int64_t N, Device device);  // (M, gemm_mask_row(N)) u8, contents unspecified
+inline Tensor gemm_mask(int64_t M, int64_t N, Device device) {  // its contents are unspecified
+  return Tensor::empty({M, gemm_mask_row(N)}, DType::u8, device);
+}
 
 // sum[c] = sum over rows of x[i, c], added to the old sum[c] if `accumulate`: the gradient of a bias. x may be f16 or
 // bf16 and sum f32.
