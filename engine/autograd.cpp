@@ -80,7 +80,7 @@ namespace {
 constexpr size_t initial_nodes = 32;  // room for as many from the start
 
 // Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
-// Without it a reused value goes wrong: in b = a + a; c = b + b, visiting a before both gradients of b have arrived
+// Without it a reused value goes wrong: in b = a + a; c = b + b, visiting b before both of its gradients have arrived
 // would pass on half of them. An explicit stack, because a recursive walk overflows on long chains.
 std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>& root) {
   static std::atomic<uint64_t> walks = 0;

@@ -12,7 +12,7 @@
 //    | .  .  . . . . |                  (never stored)
 //    + - - - - - - - +
 //
-// Between two pixels lies an odd number of 16-byte chunks, so that 8 rows are 8 different sixteenths of the banks.
+// Between two pixels lies an odd number of 16-byte chunks, so that 8 rows are 8 different eighths of the banks.
 // .cu files only.
 #pragma once
 
@@ -32,7 +32,7 @@ inline constexpr int most_warps = 8, most_taps = 16;
 constexpr int64_t pitch_of(int64_t channels) { return (channels / chunk | 1) * chunk; }
 
 // The position of a chunk in a tile of shared memory, (rows, chunks), permuted so that 8 rows of a column are 8
-// different sixteenths of the banks. chunks: 2, 4 or 8
+// different eighths of the banks. chunks: 2, 4 or 8
 template <int chunks>
 __device__ __forceinline__ int chunk_place(int row, int part) {
   const auto r = static_cast<uint32_t>(row);

@@ -3,7 +3,7 @@
 //   one after another   each is added to the arena as backward computes it, which costs nothing
 //   by the tree         each is computed for itself, and added as engine/ranks/leaf_tree.h defines: the same bits for
 //                       any number of ranks. Costs an addition and a copy of all gradients for each micro-batch, and
-//                       memory for the sums that are kept: log2(micro-batches) times the gradients
+//                       memory for the sums that are kept: in one process log2(micro-batches) times the gradients
 //
 // With an Exchange, the micro-batches are divided among ranks. The arena is cut into buckets, from its end to its
 // begin: about the order in which backward finishes them. As soon as the last micro-batch's backward has finished a
