@@ -309,20 +309,20 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
                       : Ahead(a.at(m, next).cells, rows, more, a.row, turns);
       }
     }
-    for (int64_t c = 0; c < columns; c += width) {
+    for (int64_t c = 0; c < columns; c += width) {  // a panel; j: its place in a block of 64 columns of C
       const int64_t j = c % tile_columns, block = c - j, in_block = std::min(tile_columns, columns - block);
-      const int64_t now = std::min(width, columns - c);
+      const int64_t now = std::min(width, columns - c);  // columns of the panel
       for_strips(rows, strip_rows, Product::rows_first ? 16 : 1, [&](int64_t row, int64_t count, int64_t i) {
-        next_a.request(), next_b.request();
+        next_a.request(), next_b.request();  // a few lines of what the next slice needs
         if (last && !partial) finish.prefetch(m + row, n + c, count, now);
         float* sum = sums + block * round_up(rows, 16) + row * sums_row;
         const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
         const Cell* const panel = panels + c * Product::max_steps;
         if constexpr (Product::stores_rows) {
-          if (in_place)
+          if (in_place)  // C, f32, nothing to finish: the sums themselves
             return Product::multiply(strip, panel, count, now, steps, in_place + row * finish.N + c, add, finish.N);
         }
-        Product::multiply(strip, panel, count, now, steps, sum + j, add);
+        Product::multiply(strip, panel, count, now, steps, sum + j, add);  // add: to the sums of the slices before
         if (!last || j + now < in_block) return;
         if (partial) {
           std::copy_n(sum, count * tile_columns, partial + block * partial_rows + row * tile_columns);
