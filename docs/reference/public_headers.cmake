@@ -17,7 +17,7 @@ list(FILTER headers EXCLUDE REGEX "^data/(io/mapped|formats/(fit_image|image_fil
 foreach(name optimizer schedule)
   list(APPEND headers kernels/optimizer/${name}.h)
 endforeach()
-list(REMOVE_ITEM headers models/files/metadata.h models/training/captured_step.h models/training/rank_step.h models/training/step_runner.h models/training/training_run.h)
+list(REMOVE_ITEM headers models/files/metadata.h models/training/captured_step.h models/training/loss_log.h models/training/rank_step.h models/training/step_runner.h models/training/training_run.h)
 file(GLOB ops ${configure_depends} RELATIVE ${top}/kernels ${top}/kernels/*)
 foreach(op IN LISTS ops)
   if(EXISTS ${top}/kernels/${op}/${op}.h AND NOT op STREQUAL optimizer)

@@ -314,10 +314,6 @@ std::vector<SumTimes> Exchange::take_times(bool on) {
   return std::exchange(times_, {});
 }
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void Exchange::run() {
   name_this_thread("exchange");
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns; by default a short sleep takes 50 us more

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/device.h"
 #include "engine/ranks/leaf_tree.h"
 #include "engine/ranks/transport.h"
@@ -58,8 +59,6 @@ struct SumTimes {
   int64_t bytes;            // of the array
   double posted, finished;  // by start(); by the exchange's thread
 };
-
-double steady_seconds();  // the time on this process's steady clock
 
 // Sums over the ranks of arrays on one device. Exchange is the one for the CPU; open_sums() opens others.
 class RankSums {

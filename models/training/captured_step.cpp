@@ -149,7 +149,7 @@ bool GraphRunner::fits_group(const Position& at) const {
 
 void GraphRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds) {
   if (next.steps > 1) return run_group(next, losses, seconds);
-  log(captured_.run(next.batches, next.sizes, seconds), next.sizes, losses);
+  keep_losses(captured_.run(next.batches, next.sizes, seconds), next.sizes, losses);
 }
 
 void GraphRunner::run_group(const NextStep& next, Losses& losses, StepSeconds& seconds) {

@@ -145,7 +145,7 @@ void RankRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds)
       captured_ ? captured_->run(next.batches, next.sizes, seconds, [this] { ranks_.wait_for_all(); })
                 : ranks_.run(next.batches, seconds);
   time_is_up_ = ranks_.finish(seconds);
-  log(of_all, next.sizes, losses);
+  keep_losses(of_all, next.sizes, losses);
 } catch (...) {
   if (RankSums* sums = parts_.config.sum.sums()) sums->abandon();
   throw;

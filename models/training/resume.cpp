@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/check.h"
+#include "engine/clock.h"
 #include "models/training/training_run.h"
 
 namespace hs {

@@ -60,10 +60,11 @@ void StepRunner::show_first_batch(const Batch& batch) {
 }
 
 void StepRunner::run(const NextStep& next, Losses& losses, StepSeconds& seconds) {
-  log(step_->run(next.batches, seconds), next.sizes, losses);
+  keep_losses(step_->run(next.batches, seconds), next.sizes, losses);
 }
 
-void StepRunner::log(const std::vector<Tensor>& step_losses, const std::vector<int64_t>& sizes, Losses& losses) const {
+void StepRunner::keep_losses(const std::vector<Tensor>& step_losses, const std::vector<int64_t>& sizes,
+                             Losses& losses) const {
   for (size_t i = 0; i < sizes.size(); ++i) losses.add(step_losses[i], sizes[i]);
   losses.add_scale(parts_.scaler.state().slice(0, {}));
 }

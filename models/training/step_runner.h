@@ -1,5 +1,5 @@
-// StepRunner: gets the batches of a run's next step and runs it. Of steps that ranks share, and of steps that are
-// recorded as a CUDA graph, there is one each, models/training/rank_step.h and models/training/captured_step.h.
+// StepRunner: gets the batches of a run's next step and runs it. Steps that ranks share, and steps that are recorded
+// as a CUDA graph, have runners of their own: models/training/rank_step.h, models/training/captured_step.h.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace hs {
 
 // What runs next: a step, or several as one.
 struct NextStep {
-  std::vector<Batch> batches;  // this process's micro-batches, on the device; none of several steps
+  std::vector<Batch> batches;  // this process's micro-batches, on the device; empty if several steps run as one
   std::vector<int64_t> sizes;  // samples of each micro-batch, of all processes
   int64_t steps = 1;
 
@@ -52,7 +52,7 @@ class StepRunner {  // of one run; not thread safe
  protected:
   int64_t micro_batches(const Position& at) const;    // of the next step
   void upload(NextStep& next, StepSeconds& seconds);  // to the device, and shows the first batch
-  void log(const std::vector<Tensor>& step_losses, const std::vector<int64_t>& sizes, Losses& losses) const;
+  void keep_losses(const std::vector<Tensor>& step_losses, const std::vector<int64_t>& sizes, Losses& losses) const;
   bool is_interrupted() const { return parts_.hooks.is_interrupted && parts_.hooks.is_interrupted(); }
   bool wants_first_batch() const { return parts_.hooks.before_first_step && !has_shown_; }
   void show_first_batch(const Batch& batch);  // to before_first_step

@@ -7,6 +7,7 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/clock.h"
 #include "models/training/step_runner.h"
 #include "models/training/training_run.h"
 
@@ -31,17 +32,6 @@ GradScalerConfig scaling_of(const TrainConfig& config) {
   return scaling;
 }
 
-// Tells the hooks of each of the `count` steps that have run, up to `last`. Returns whether one asks for the state.
-bool tell_hooks(const TrainHooks& hooks, const Progress& last, int64_t count) {
-  bool wants_state = false;
-  for (Progress progress = last; count > 0; --count) {
-    progress.step = last.step - count + 1;
-    if (hooks.on_step) hooks.on_step(progress);
-    wants_state = (hooks.wants_state && hooks.wants_state(progress)) || wants_state;
-  }
-  return wants_state;
-}
-
 }  // namespace
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
@@ -60,15 +50,15 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
 
   TrainResult result;
   Position at;
-  bool stopped = false;
   Losses losses(epoch, config, scaler.config().enabled);
   const auto runner = make_step_runner({model, arena, *optimizer, scaler, training, config, hooks});
   NumberCheck numbers{model, arena, scaler, runner->step(), config, losses};
   Evaluator evaluator{model, arena, *optimizer, test, config, hooks, numbers, result};
   Saver saver{arena, *optimizer, scaler, config, hooks, numbers, evaluator, at, losses, result};
+  Reporter reporter{hooks};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 
-  // Gets the batches of the next step and runs it. Returns whether a hook asks for the state after it.
+  // Gets the batches of the next step and runs it.
   const auto take_step = [&] {
     const double start = steady_seconds();
     const Range range("step", at.step + 1);
@@ -79,20 +69,17 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     numbers.skips.ran(next.steps);
     if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last_batch());
     const double seconds = result.seconds + steady_seconds() - start;
-    const bool wants_state =
-        tell_hooks(hooks, {at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
-    stopped = hooks.should_stop && hooks.should_stop();
+    reporter.tell({at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
     result.seconds += steady_seconds() - start;
-    return wants_state;
   };
-  // What follows a step. Returns whether another one does.
-  const auto follow_up = [&](bool wants_state) {
+  // Evaluates and saves what is due after a step. Returns whether there is another one.
+  const auto follow_up = [&] {
     const bool time_is_up = runner->time_is_up(result.seconds);
     if (evaluator.must_validate(at, epoch.steps)) evaluator.validate(at);
     if (at.step == epoch.steps) {
       runner->end_epoch(at);
       const bool is_last = at.epoch == config.epochs || !evaluator.reason_to_end(time_is_up).empty();
-      evaluator.end_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
+      evaluator.test_epoch(at, losses.mean(), is_last || at.epoch % config.test_every == 0);
       losses.read_scales(result.loss_scales);
       if (hooks.on_epoch) hooks.on_epoch(at.epoch, result.epochs.back());
       at = {at.epoch + 1};
@@ -102,22 +89,19 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     if (at.epoch > config.epochs) return false;
     result.ended_early = evaluator.reason_to_end(time_is_up);
     if (!result.ended_early.empty()) return false;
-    if (wants_state) saver.save();
+    if (reporter.wants_state) saver.save();
     return true;
   };
 
   try {
-    bool goes_on = follow_up(false);  // of the step before a resumed run, which may lack its evaluation; else nothing
-    while (goes_on) {
-      const bool wants_state = take_step();
-      goes_on = !stopped && follow_up(wants_state);
-    }
+    // The last step of a run that is resumed may lack its evaluation. Nothing follows the beginning of another one.
+    for (bool goes_on = follow_up(); goes_on; goes_on = !reporter.stopped && follow_up()) take_step();
     losses.read_scales(result.loss_scales);
-    if (!stopped && hooks.on_state) saver.save();
+    if (!reporter.stopped && hooks.on_state) saver.save();
     // A run that ended within an epoch is tested after the save, so that no state has this test.
-    if (!stopped && at.step > 0) {
+    if (!reporter.stopped && at.step > 0) {
       numbers.read_losses(at);
-      evaluator.end_epoch(at, losses.mean(), true);
+      evaluator.test_epoch(at, losses.mean(), true);
     }
   } catch (const Interrupted&) {
     result.interrupted = true;
@@ -128,7 +112,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   result.loss_scale = scaler.scale();
   // What was evaluated is what the caller gets.
   if (const Tensor average = optimizer->average(); average.defined()) arena.values.copy_from(average);
-  if (!result.interrupted && !stopped) evaluator.keep_best();
+  if (!result.interrupted && !reporter.stopped) evaluator.keep_best();
   return result;
 }
 

@@ -52,10 +52,10 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
   return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
 }
 
-Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& of, const Tensor& dloss,
+Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& in, const Tensor& dloss,
                float smoothing) {
-  const Tensor own = model.loss(output, of.input, of.labels);
-  return own.defined() ? own : softmax_cross_entropy(output, of.labels, dloss, smoothing);
+  const Tensor own = model.loss(output, in.input, in.labels);
+  return own.defined() ? own : softmax_cross_entropy(output, in.labels, dloss, smoothing);
 }
 
 TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
@@ -107,8 +107,8 @@ NetworkInput TrainStep::input_of(const Batch& batch) const {
 }
 
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
-  const NetworkInput of = input_of(batch);
-  return loss_of(model_, model_.forward(of.input), of, dloss, config_.label_smoothing);
+  const NetworkInput in = input_of(batch);
+  return loss_of(model_, model_.forward(in.input), in, dloss, config_.label_smoothing);
 }
 
 void TrainStep::update(const std::vector<int64_t>& sizes, StepSeconds& seconds) {

@@ -42,7 +42,7 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
                      uint64_t seed = 0);  // augment: null if it changes nothing
 
 // The model's own loss of its output, or else softmax_cross_entropy() with the other arguments.
-Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& of, const Tensor& dloss = {},
+Tensor loss_of(const Module& model, const Tensor& output, const NetworkInput& in, const Tensor& dloss = {},
                float smoothing = 0);
 
 class TrainStep {  // of one run; not thread safe

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/clock.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/training/training_run.h"
 
@@ -30,26 +32,36 @@ bool is_due(const Cadence& cadence, int64_t epoch, int64_t step, int64_t steps_p
   return cadence.epochs > 0 && step == steps_per_epoch && epoch % cadence.epochs == 0;
 }
 
+namespace {
+
+// The mean loss of a batch, the number of its predictions, and of correct ones; NaN with a loss of the model's own.
+using BatchScore = std::array<float, 3>;
+
+BatchScore score_of(Module& model, const Batch& batch, const PixelScale& scale) {
+  const NetworkInput in = prepare(model.input_kind(), batch, scale);
+  const Tensor output = model.forward(in.input);               // of a classifier (predictions, classes)
+  const Tensor own = model.loss(output, in.input, in.labels);  // or undefined
+  const Tensor loss = own.defined() ? own : softmax_cross_entropy(output, in.labels);
+  return {static_cast<float>(loss.item()), static_cast<float>(in.labels.size()),
+          own.defined() ? NAN : static_cast<float>(count_correct(output, in.labels))};
+}
+
+}  // namespace
+
 Evaluation evaluate(Module& model, BatchSource& source, Device device, const std::function<bool()>& is_interrupted,
                     Exchange* exchange) {
   const Inference scope;
   const int64_t batches = source.batches_per_epoch();
   const LeafRange own = exchange ? leaves_of(batches, exchange->size(), exchange->rank()) : LeafRange{0, batches};
-  // Of each batch: loss, predictions, correct ones. Then how many ranks were interrupted.
+  // Of each batch its score. Then how many ranks were interrupted.
   std::vector<float> results(static_cast<size_t>(3 * batches + 1));
   for (int64_t i = own.begin; i < own.end; ++i) {
     if (is_interrupted && is_interrupted()) {
-      results.back() = 1;  // an array of all ranks says so to all
+      results.back() = 1;  // so that all ranks hear of it
       break;
     }
-    const Batch batch = on_device(source.next(), device);
-    const NetworkInput of = prepare(model.input_kind(), batch, source.pixel_scale());
-    const Tensor output = model.forward(of.input);                    // of a classifier (predictions, classes)
-    const Tensor its_loss = model.loss(output, of.input, of.labels);  // of its own, or undefined
-    float* const result = &results[static_cast<size_t>(3 * i)];
-    result[0] = static_cast<float>((its_loss.defined() ? its_loss : softmax_cross_entropy(output, of.labels)).item());
-    result[1] = static_cast<float>(of.labels.size());
-    result[2] = its_loss.defined() ? NAN : static_cast<float>(count_correct(output, of.labels));
+    const BatchScore score = score_of(model, on_device(source.next(), device), source.pixel_scale());
+    std::ranges::copy(score, results.begin() + 3 * i);
   }
   if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
   if (results.back() != 0) throw Interrupted();
@@ -85,7 +97,7 @@ void Evaluator::validate(const Position& at) {
   if (hooks.on_validation) hooks.on_validation(result.validations.back());
 }
 
-void Evaluator::end_epoch(const Position& at, double training_loss, bool is_tested) {
+void Evaluator::test_epoch(const Position& at, double training_loss, bool is_tested) {
   const Range range("evaluate");
   const WithAverage averaged(arena, optimizer);
   EpochResult epoch{training_loss, result.seconds, {NAN, NAN}};
