@@ -10,7 +10,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "bench/commands/image_model.h"
+#include "bench/commands/trained_model.h"
 #include "kernels/split_windows/split_windows.h"
 #include "models/training/train.h"
 #include "models/training/train_step.h"
@@ -104,7 +104,7 @@ report::Rows mistakes_of(const Result& result, const ModelDescription& model, co
   return rows;
 }
 
-class EvaluateCommand : public ImageModelCommand {
+class EvaluateCommand : public TrainedModelCommand {
   std::string device_ = "auto";
   int64_t test_ = cli::automatic_samples, mistakes_ = 12, threads_ = 0;
 

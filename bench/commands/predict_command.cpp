@@ -7,7 +7,7 @@
 #include <iostream>
 #include <numeric>
 
-#include "bench/commands/image_model.h"
+#include "bench/commands/trained_model.h"
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/ink.h"
@@ -47,7 +47,7 @@ std::vector<uint8_t> read_stdin() {
   return bytes;
 }
 
-class PredictCommand : public ImageModelCommand {
+class PredictCommand : public TrainedModelCommand {
   std::vector<std::string> images_;
   bool test_ = false, invert_ = false, ink_ = false;
   int64_t count_ = 10, top_ = 3;

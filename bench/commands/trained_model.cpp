@@ -1,4 +1,4 @@
-#include "bench/commands/image_model.h"
+#include "bench/commands/trained_model.h"
 
 #include <cmath>
 
@@ -54,12 +54,12 @@ std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& 
   return all;
 }
 
-void ImageModelCommand::load() {
+void TrainedModelCommand::load() {
   if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
   loaded_ = load_model(model_);
 }
 
-cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
+cli::TrainingData TrainedModelCommand::open_test_data(cli::Limit test) const {
   const ModelDescription& model = loaded_.description;
   cli::DataChoice choice = data_;
   if (data_.name.empty() && data_ != cli::DataChoice()) {
@@ -89,7 +89,7 @@ cli::TrainingData ImageModelCommand::open_test_data(cli::Limit test) const {
   return data;
 }
 
-std::string ImageModelCommand::doubt_about(const cli::TrainingData& data) const {
+std::string TrainedModelCommand::doubt_about(const cli::TrainingData& data) const {
   const auto& origin = loaded_.description.origin;
   if (!origin || origin->contents.empty() || data.contents.empty()) return "";
   if (origin->contents != data.contents) {

@@ -15,7 +15,7 @@ namespace hs::bench::commands {
 std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale);
 
 // A command that looks at samples with a model that train saved.
-class ImageModelCommand : public RecordingCommand {
+class TrainedModelCommand : public RecordingCommand {
  protected:
   std::string model_;
   cli::DataChoice data_;
