@@ -89,12 +89,12 @@ Flags& Flags::data(DataChoice& choice) {
   size(choice.size);
   skip_damaged(choice.skip_damaged);
   return real("--test-split", rare(Group::data).unrecorded(), choice.test_split, 0, 0.9,
-              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
+              "Fraction of a set without a test part that becomes one; 0 takes 0.2 and says so");
 }
 
 Flags& Flags::unknown(bool& drops, const Facts& facts) {
   return named_choice("--unknown", facts, drops, {{"fail", false}, {"drop", true}},
-                      "Characters that are no symbols of the model: drop leaves them out, which is said");
+                      "What to do with characters that are no symbols of the model; drop leaves them out and says so");
 }
 
 Flags& Flags::size(std::optional<ImageShape>& value) {
