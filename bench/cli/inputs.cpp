@@ -20,6 +20,19 @@
 namespace hs::bench::cli {
 namespace {
 
+void set_options(FoundDataset& found, const DataChoice& choice, const TextOptions& text, LeftOut& left_out) {
+  found.text = text;
+  found.text.how_to_drop = ": --unknown drop";
+  found.set.size = choice.size;
+  found.set.how_to_resize = resizing_text;
+  if (choice.scale) found.set.scale = choice.scale;
+  if (choice.skip_damaged) {
+    found.set.on_damaged = [&](const std::string& why) { left_out.add(why); };
+  } else {
+    found.set.how_to_leave_out = leaving_out_text;
+  }
+}
+
 // If the number of classes comes from the labels, a stray label creates classes without an image.
 void warn_of_empty_classes(const std::string& name_or_path, const SampleSource& training) {
   const SampleInfo& info = training.info();
@@ -44,6 +57,13 @@ std::unique_ptr<SampleSource> cut(std::unique_ptr<SampleSource> source, Part par
   return std::make_unique<PartOfSamples>(std::move(source), 0, limit.samples, order);
 }
 
+// Those of a set that is known by its name are mixed as they are, and those of a text belong together.
+void cut_both(TrainingData& data, const FoundDataset& found, const Limit& train, const Limit& test) {
+  const Order order = found.has_mixed_samples() || data.train->info().is_text() ? Order::as_it_is : Order::mixed;
+  data.train = cut(std::move(data.train), Part::train, train, order);
+  data.test = cut(std::move(data.test), Part::test, test, order);
+}
+
 // Makes the test part of a set that has none of some of its training samples, and looks at how to normalise those that
 // remain.
 void split(TrainingData& data, bool measures) {
@@ -65,6 +85,21 @@ void split(TrainingData& data, bool measures) {
   if (!is_automatic) return;
   notice(fmt::format("{}: has no test part; {} of its {} samples, mixed, are the test (--test-split {})", info.name,
                      data.test->info().count, info.count, fraction));
+}
+
+void open_test(TrainingData& data, const FoundDataset& found, const std::string& what, int64_t limit) {
+  if (const double fraction = data.choice.test_split; fraction != DataChoice::automatic) {
+    fail(ExitCode::usage, "--test-split {}: {} has a test part of its own; leave it out", fraction, what);
+  }
+  data.test = open_dataset(found, Part::test, limit);
+  if (!data.contents.empty()) data.contents += "; test: " + fingerprint(*data.test);
+}
+
+void say_remarks(const TrainingData& data, const SampleInfo& train, const FoundDataset& found) {
+  for (const std::string& remark : {train.remark, data.is_split ? "" : data.test->info().remark, found.remark}) {
+    if (!remark.empty()) notice(remark);
+  }
+  data.left_out.say();
 }
 
 std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
@@ -141,7 +176,6 @@ std::string size_text(const DataChoice& choice) {
   return choice.size ? fmt::format("{}x{}", choice.size->rows, choice.size->columns) : "";
 }
 
-// Counts, sizes, all labels and some of the images.
 std::string fingerprint(const SampleSource& source) {
   const SampleInfo& info = source.info();
   uint32_t sum = 0;
@@ -162,23 +196,13 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   const bool is_headline = choice.name.empty();
   FoundDataset found = is_headline ? find_digits() : find_dataset(choice.name);
   const std::string what = is_headline ? printable(found.train) : printable(choice.name);
-  found.text = text;
-  found.text.how_to_drop = ": --unknown drop";
-  found.set.size = choice.size;
-  found.set.how_to_resize = resizing_text;
-  if (choice.scale) found.set.scale = choice.scale;
-  LeftOut left_out;
-  if (choice.skip_damaged) {
-    found.set.on_damaged = [&](const std::string& why) { left_out.add(why); };
-  } else {
-    found.set.how_to_leave_out = leaving_out_text;
-  }
-  if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
-  if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   TrainingData data;
   data.choice = choice;
   data.synthetic = found.format == DataFormat::generated;
   data.choice.name = !is_headline ? lasting_name(choice.name) : data.synthetic ? "synthetic" : "mnist";
+  set_options(found, choice, text, data.left_out);
+  if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
+  if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   // Of these the first samples are the same however many are opened, and the others take time.
   const bool takes_some = is_headline || data.synthetic;
   const bool splits = !found.has(Part::test), measures = splits && needs_scale(found);
@@ -188,24 +212,10 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   found.set.scale = info.scale;  // not measured again
   if (!takes_some && !found.is_named) data.contents = fingerprint(*data.train);
   if (!takes_some && !info.is_text()) warn_of_empty_classes(what, *data.train);
-  if (splits) {
-    split(data, measures);
-  } else if (choice.test_split != DataChoice::automatic) {
-    fail(ExitCode::usage, "--test-split {}: {} has a test part of its own; leave it out", choice.test_split, what);
-  } else {
-    data.test = open_dataset(found, Part::test, takes_some ? test.samples : 0);
-    if (!data.contents.empty()) data.contents += "; test: " + fingerprint(*data.test);
-  }
+  splits ? split(data, measures) : open_test(data, found, what, takes_some ? test.samples : 0);
   check_one_set(what, info, data.test->info());
-  for (const std::string& remark : {info.remark, splits ? "" : data.test->info().remark, found.remark}) {
-    if (!remark.empty()) notice(remark);
-  }
-  left_out.say();
-  data.left_out = left_out;
-  // Those of a set that is known by its name are mixed as they are, and those of a text belong together.
-  const Order order = found.has_mixed_samples() || info.is_text() ? Order::as_it_is : Order::mixed;
-  data.train = cut(std::move(data.train), Part::train, train, order);
-  data.test = cut(std::move(data.test), Part::test, test, order);
+  say_remarks(data, info, found);
+  cut_both(data, found, train, test);
   const SampleInfo &used = data.train->info(), &tested = data.test->info();
   data.source = is_headline ? describe_digits(found, used, tested) : describe(used, tested);
   if (data.synthetic) notice(data.source);

@@ -1,4 +1,4 @@
-// The inputs of the commands that train: device, threads and data set.
+// What a command computes with, and what it reads: device, precision, threads and data set.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ struct DataChoice {
   bool skip_damaged = false;       // leave out the damaged images of a folder
   std::optional<PixelScale> scale = {};  // of the model that is tested on it; empty: the set's own
 
-  static constexpr double automatic = 0;  // 0.2, which is said
+  static constexpr double automatic = 0;  // 0.2, and a notice says so
   bool operator==(const DataChoice&) const = default;
 };
 // "32x48": rows and columns; empty: as the files have it. Throws Error (usage).
