@@ -126,7 +126,7 @@ endif()
 
 # What belongs to the program came with it, and is found from there.
 if(EXISTS ${work}/prefix/bin/halfstep-bench)
-  foreach(part halfstep/get halfstep/recipes/mnist_99.json man/man1/halfstep-bench.1 bash-completion/completions/halfstep-bench)
+  foreach(part halfstep/get halfstep/recipes/mnist_99.json man/man1/halfstep-bench.1* bash-completion/completions/halfstep-bench)
     file(GLOB size ${work}/prefix/share/${part})
     if(NOT size)
       message(FATAL_ERROR "share/${part} is not installed")
