@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(Pre
   // The row for which this lane gives addresses: pixel 0 or 1 of a window, first or second half of the depth.
   const auto [window_row, window_column] = p.window_columns.divide(min(warp * 8 + lane % 8, windows - 1));
   const int pixel = lane / 8 % 2, depth = lane / 16 * chunk, row_size = p.tile.row_pixels * p.tile.pitch;
-  float sum[tile_oc / 8][2][4] = {};
+  float sum[tile_oc / 8][2][4] = {};  // [8 channels][pixels 0 and 1, or 2 and 3][of each of them two channels]
   int tap = 0;
   for (int kh = 0; kh < s.KH; ++kh) {
     for (int kw = 0; kw < s.KW; ++kw, ++tap) {
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(Pre
       const auto b_tile = weights + tap % 2 * s.C * tile_oc;
       for (int c = 0; c < s.C; c += mma_depth) {
         uint32_t a[2][4];
-        ldmatrix_x4(a[0], a_row + c);
-        ldmatrix_x4(a[1], a_row + (c + row_size));
+        ldmatrix_x4(a[0], a_row + c);               // pixels 0 and 1 of eight windows
+        ldmatrix_x4(a[1], a_row + (c + row_size));  // pixels 2 and 3, a row of the image below
 #pragma unroll
         for (int j = 0; j < tile_oc / 16; ++j) {
           uint32_t b[4];
