@@ -1,9 +1,10 @@
 #include "engine/cpu_features.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 
 #include "engine/check.h"
 
@@ -14,20 +15,29 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 namespace hs {
 namespace {
 
 // The values of HALFSTEP_ISA: each instruction set includes those before it.
+#if defined(__aarch64__)
+enum class Level : uint8_t { neon, neon_bf16 };
+constexpr std::array<std::string_view, 2> level_names = {"neon", "neon_bf16"};
+#else
 enum class Level : uint8_t { x86_64, avx2, avx512, avx512_bf16, amx };
 constexpr std::array<std::string_view, 5> level_names = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
+#endif
 
 Level level_of(const std::string& cap) {
-  if (cap.empty()) return Level::amx;
+  if (cap.empty()) return static_cast<Level>(level_names.size() - 1);
   const auto* const found = std::ranges::find(level_names, cap);
   if (found == level_names.end()) {
-    fail(ExitCode::usage, "HALFSTEP_ISA={}: expected x86-64, avx2, avx512, avx512_bf16 or amx; unset it for no cap",
-         cap);
+    fail(ExitCode::usage, "HALFSTEP_ISA={}: expected {} or {}; unset it for no cap", cap,
+         fmt::join(level_names.begin(), level_names.end() - 1, ", "), level_names.back());
   }
   return static_cast<Level>(found - level_names.begin());
 }
@@ -72,21 +82,19 @@ std::vector<CpuFeature> detect() {
 
 #else
 
-// No kernel checks for any of them yet.
 std::vector<CpuFeature> detect() {
-  std::string flags;
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; flags.empty() && std::getline(lines, line);) {
-    if (line.starts_with("Features")) flags = line + " ";
-  }
-  std::vector<CpuFeature> features;
-  for (const std::string name : {"asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm", "sme"}) {
-    features.push_back({name, flags.find(" " + name + " ") != std::string::npos});
-  }
-  return features;
+#if defined(__aarch64__) && defined(__linux__)
+  const auto has = [](int which, unsigned long bit) { return (getauxval(which) & bit) != 0; };
+  return {{"asimd", has(AT_HWCAP, HWCAP_ASIMD)}, {"asimdhp", has(AT_HWCAP, HWCAP_ASIMDHP)},
+          {"crc32", has(AT_HWCAP, HWCAP_CRC32)}, {"sve", has(AT_HWCAP, HWCAP_SVE)},
+          {"sve2", has(AT_HWCAP2, HWCAP2_SVE2)}, {"bf16", has(AT_HWCAP2, HWCAP2_BF16)},
+          {"i8mm", has(AT_HWCAP2, HWCAP2_I8MM)}};
+#else
+  return {};
+#endif
 }
 
-bool request_tiles() { return false; }
+[[maybe_unused]] bool request_tiles() { return false; }
 
 #endif
 
@@ -101,6 +109,10 @@ CpuFeatures find_cpu_features(const std::string& cap) {
   CpuFeatures f;
   f.all = detect();
   f.cap = cap;
+#if defined(__aarch64__)
+  f.neon_bf16 = level >= Level::neon_bf16 && f.has("bf16");
+  f.neon_fp16 = level >= Level::neon_bf16 && f.has("asimdhp");
+#else
   f.f16c = level >= Level::avx2 && f.has("f16c");
   f.avx2 = f.f16c && f.has("avx2") && f.has("fma");
   f.avx512 = level >= Level::avx512 && f.avx2 && f.has("avx512f") && f.has("avx512bw") && f.has("avx512dq") &&
@@ -108,6 +120,7 @@ CpuFeatures find_cpu_features(const std::string& cap) {
   f.avx512_bf16 = level >= Level::avx512_bf16 && f.avx512 && f.has("avx512_bf16");
   f.avx512_fp16 = level >= Level::avx512_bf16 && f.avx512 && f.has("avx512_fp16");
   f.amx_bf16 = level >= Level::amx && f.avx512 && f.has("amx_tile") && f.has("amx_bf16") && request_tiles();
+#endif
   return f;
 }
 

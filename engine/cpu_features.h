@@ -2,9 +2,9 @@
 // them are compiled for them function by function and check for them in `supported`, so one binary contains all
 // kernels. CPU files only.
 //
-// The environment variable HALFSTEP_ISA=x86-64|avx2|avx512|avx512_bf16|amx caps what is chosen at run time: kernel
-// variants, the vectors of kernels/cpu/each_isa.h, type conversions, packing. In a build with HALFSTEP_NATIVE it does
-// not affect what the compiler uses everywhere.
+// The environment variable HALFSTEP_ISA=x86-64|avx2|avx512|avx512_bf16|amx, on ARM neon|neon_bf16, caps what is chosen
+// at run time: kernel variants, the vectors of kernels/cpu/each_isa.h, type conversions, packing. In a build with
+// HALFSTEP_NATIVE it does not affect what the compiler uses everywhere.
 #pragma once
 
 #include <string>
@@ -30,6 +30,8 @@ struct CpuFeatures {
   bool avx512_bf16 = false;  // dot products of bf16 pairs; implies avx512
   bool avx512_fp16 = false;  // arithmetic of f16; implies avx512, and is capped like avx512_bf16
   bool amx_bf16 = false;     // tile products of bf16, permitted by the operating system; implies avx512
+  bool neon_bf16 = false;    // ARM's dot products of bf16 pairs
+  bool neon_fp16 = false;    // ARM's arithmetic of f16, capped like neon_bf16
 
   bool has(std::string_view name) const;  // whether it is in `all` and present
 };
@@ -59,4 +61,7 @@ bool multiplies_bf16_faster();
 #define HS_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]]
 #define HS_TARGET_AVX512_BF16 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]]
 #define HS_TARGET_AVX512_FP16 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512fp16,avx2,fma")]]
+#elif defined(__aarch64__)
+#define HS_TARGET_NEON_BF16 [[gnu::target("arch=armv8.2-a+bf16")]]
+#define HS_TARGET_NEON_FP16 [[gnu::target("arch=armv8.2-a+fp16")]]
 #endif

@@ -5,6 +5,10 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+
+#include "engine/cpu_features.h"
 #endif
 
 namespace hs {
@@ -23,15 +27,27 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr std::array<uint32_t, 256> table = make_table();
 
 #if defined(__x86_64__)
-[[gnu::target("sse4.2")]] uint32_t crc32c_sse42(const uint8_t* at, size_t size, uint32_t before) {
+#define HS_TARGET_CRC32 [[gnu::target("sse4.2")]]
+#define HS_CRC32_U64 _mm_crc32_u64
+#define HS_CRC32_U8 _mm_crc32_u8
+bool has_crc32() { return __builtin_cpu_supports("sse4.2"); }
+#elif defined(__aarch64__)
+#define HS_TARGET_CRC32 [[gnu::target("arch=armv8-a+crc")]]
+#define HS_CRC32_U64 __crc32cd
+#define HS_CRC32_U8 __crc32cb
+bool has_crc32() { return find_cpu_features("").has("crc32"); }
+#endif
+
+#if defined(HS_TARGET_CRC32)
+HS_TARGET_CRC32 uint32_t crc32c_instructions(const uint8_t* at, size_t size, uint32_t before) {
   uint64_t crc = ~before;
   for (; size >= 8; at += 8, size -= 8) {
     uint64_t word;
     std::memcpy(&word, at, sizeof(word));
-    crc = _mm_crc32_u64(crc, word);
+    crc = HS_CRC32_U64(crc, word);
   }
   auto tail = static_cast<uint32_t>(crc);
-  for (; size > 0; ++at, --size) tail = _mm_crc32_u8(tail, *at);
+  for (; size > 0; ++at, --size) tail = HS_CRC32_U8(tail, *at);
   return ~tail;
 }
 #endif
@@ -46,9 +62,9 @@ uint32_t crc32c_table(const void* bytes, size_t size, uint32_t before) {
 }
 
 uint32_t crc32c(const void* bytes, size_t size, uint32_t before) {
-#if defined(__x86_64__)
-  static const bool has_sse42 = __builtin_cpu_supports("sse4.2");
-  if (has_sse42) return crc32c_sse42(static_cast<const uint8_t*>(bytes), size, before);
+#if defined(HS_TARGET_CRC32)
+  static const bool has_instructions = has_crc32();
+  if (has_instructions) return crc32c_instructions(static_cast<const uint8_t*>(bytes), size, before);
 #endif
   return crc32c_table(bytes, size, before);
 }

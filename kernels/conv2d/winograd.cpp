@@ -371,7 +371,7 @@ void add_products(const Conv2dSizes& s, const float* in, const float* out, int64
 // For all points and channels: sums is (36, C, OC), with sums_size() floats for a point.
 void add_all_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums,
                       Ahead next_x, Ahead next_dy) {
-  constexpr int rows = registers == 32 ? 8 : 4, vectors = 2;
+  constexpr int rows = std::min<int>(lanes, registers / 4), vectors = registers / 2 / rows;  // of a line at most
   for (int64_t point = 0; point < points; ++point) {
     next_x.request(), next_dy.request();
     for (int64_t oc = 0; oc < s.OC; oc += vectors * lanes) {

@@ -6,7 +6,7 @@
 namespace hs::HS_ISA {
 
 // The registers of a strip, as many sums as fit beside a row of B and one broadcast value of A:
-//   AVX-512 (32 registers): 6 x 4 or 8 x 3 vectors     AVX2, plain x86-64 (16): 6 x 2
+//   AVX-512, NEON (32 registers): 6 x 4 or 8 x 3 vectors     AVX2, plain x86-64 (16): 6 x 2
 // At least 8 sums keep both multiply-add units busy; loads are fewer than multiply-adds.
 constexpr int max_vectors = registers == 32 ? 4 : 2, max_strip_rows = 8;
 constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_strip_rows; }

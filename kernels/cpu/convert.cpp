@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include "kernels/cpu/avx512.h"
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace hs {
@@ -91,6 +93,23 @@ HS_TARGET_AVX512_BF16 int64_t narrow_avx512_bf16(const float* from, BFloat16* to
   return i;
 }
 
+#elif defined(__aarch64__)
+
+// Every ARMv8 converts f16. Compilers make NEON of the loops for bf16 by themselves.
+int64_t widen_neon(const Half* from, float* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from[i].bits))));
+  }
+  return i;
+}
+
+int64_t narrow_neon(const float* from, Half* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) vst1_u16(&to[i].bits, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
+  return i;
+}
+
 #endif
 
 }  // namespace
@@ -99,6 +118,8 @@ void widen(const Half* from, float* to, int64_t count) {
   int64_t i = 0;
 #if defined(__x86_64__)
   if (cpu_features().f16c) i = widen_f16c(from, to, count);
+#elif defined(__aarch64__)
+  i = widen_neon(from, to, count);
 #endif
   for (; i < count; ++i) to[i] = to_float(from[i]);
 }
@@ -107,6 +128,8 @@ void narrow(const float* from, Half* to, int64_t count) {
   int64_t i = 0;
 #if defined(__x86_64__)
   if (cpu_features().f16c) i = narrow_f16c(from, to, count);
+#elif defined(__aarch64__)
+  i = narrow_neon(from, to, count);
 #endif
   for (; i < count; ++i) to[i] = to_half(from[i]);
 }

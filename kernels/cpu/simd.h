@@ -1,11 +1,13 @@
 // Vectors of floats for hand-written CPU kernels, of the instruction set that kernels/cpu/each_isa.h compiles for:
-// AVX-512 (16 floats), AVX2 (8), or what every machine has (4). No `#pragma once`: each_isa.h includes it once per
-// instruction set.
+// AVX-512 (16 floats), AVX2 (8), or what every machine has (4; NEON is that of ARM). No `#pragma once`: each_isa.h
+// includes it once per instruction set.
 #include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // Keeps arrays of vectors in registers from the first instruction to the last: without it, GCC passes them through the
@@ -19,7 +21,11 @@
 namespace hs::HS_ISA {
 
 inline constexpr int64_t lanes = HS_VECTOR_BYTES / sizeof(float);  // floats in a vector
+#if defined(__aarch64__)
+inline constexpr int registers = 32;
+#else
 inline constexpr int registers = HS_VECTOR_BYTES == 64 ? 32 : 16;
+#endif
 
 using Vec = float __attribute__((vector_size(HS_VECTOR_BYTES)));
 
@@ -37,6 +43,8 @@ inline Vec fma(Vec a, Vec b, Vec c) {
   return _mm512_fmadd_ps(a, b, c);
 #elif HS_VECTOR_BYTES == 32
   return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return vfmaq_f32(c, a, b);
 #else
   return a * b + c;
 #endif
@@ -48,6 +56,8 @@ inline uint32_t nonzero_bits(Vec v) {
   return _mm512_cmp_ps_mask(v, Vec{}, _CMP_NEQ_UQ);
 #elif HS_VECTOR_BYTES == 32
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(v, Vec{}, _CMP_NEQ_UQ)));
+#elif defined(__aarch64__)
+  return static_cast<uint32_t>(vaddvq_s32((v != 0) & Ints{1, 2, 4, 8}));
 #else
   uint32_t bits = 0;
   for (int i = 0; i < lanes; ++i) bits |= static_cast<uint32_t>(v[i] != 0) << i;

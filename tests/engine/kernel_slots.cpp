@@ -417,10 +417,15 @@ TEST_CASE("the simple rung of a ladder is the last one") {
   }
 }
 
+#if defined(__aarch64__)
+const std::vector<std::string> caps = {"neon", "neon_bf16"};
+#else
+const std::vector<std::string> caps = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
+#endif
+
 TEST_CASE("HALFSTEP_ISA caps the features of the processor that kernels use") {
   const CpuFeatures all = find_cpu_features("");
-  const char* const caps[] = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
-  for (int level = 0; level < 5; ++level) {
+  for (size_t level = 0; level < caps.size(); ++level) {
     const CpuFeatures capped = find_cpu_features(caps[level]);
     CAPTURE(capped.cap);
     CHECK(capped.f16c == (all.f16c && level >= 1));
@@ -428,6 +433,8 @@ TEST_CASE("HALFSTEP_ISA caps the features of the processor that kernels use") {
     CHECK(capped.avx512_bf16 == (all.avx512_bf16 && level >= 3));
     CHECK(capped.avx512_fp16 == (all.avx512_fp16 && level >= 3));
     CHECK(capped.amx_bf16 == (all.amx_bf16 && level >= 4));
+    CHECK(capped.neon_bf16 == (all.neon_bf16 && level >= 1));
+    CHECK(capped.neon_fp16 == (all.neon_fp16 && level >= 1));
     for (const CpuFeature& feature : all.all) CHECK(capped.has(feature.name) == feature.present);
   }
 }
@@ -456,7 +463,7 @@ TEST_CASE("variants that multiply bf16 in pairs come before those that widen, bu
 TEST_CASE("child: a kernel with a wrong HALFSTEP_ISA" * doctest::skip()) {
   const Error error = thrown_by([] { relu(Tensor::zeros({1 << 18}, DType::bf16)); });
   CHECK(error.code() == ExitCode::usage);
-  CHECK(std::string(error.what()).starts_with("HALFSTEP_ISA=avx3: expected x86-64, avx2, avx512, "));
+  CHECK(std::string(error.what()).starts_with("HALFSTEP_ISA=avx3: expected " + caps[0]));
 }
 
 TEST_CASE("a wrong HALFSTEP_ISA is an error of the first call, before a kernel starts threads") {

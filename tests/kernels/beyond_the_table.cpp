@@ -140,7 +140,7 @@ TEST_CASE("the mean, square and velocity of a parameter without gradient decay t
     adam_step({.gradient = gradient, .rule = adam, .rates = rates, .mean = mean, .square = square, .value = value});
     sgd_step({.gradient = gradient, .rule = sgd, .rates = rates, .velocity = velocity, .value = value});
   }
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
   for (const Tensor& kept : {mean, square, velocity}) {
     for (const float number : kept.to_vector<float>()) CHECK(std::fpclassify(number) != FP_SUBNORMAL);
   }
