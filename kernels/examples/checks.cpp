@@ -274,7 +274,8 @@ void set_failure_handler(FailureHandler handler) { failure_handler() = std::move
 bool is_ruled_out(const std::string& variant) {
   const CpuFeatures& cpu = cpu_features();
   return (variant == "amx" && !cpu.amx_bf16) || (variant == "avx512_bf16" && !cpu.avx512_bf16) ||
-         (variant == "avx512_fp16" && !cpu.avx512_fp16);
+         (variant == "avx512_fp16" && !cpu.avx512_fp16) || (variant == "neon_bf16" && !cpu.neon_bf16) ||
+         (variant == "neon_fp16" && !cpu.neon_fp16);
 }
 
 Inputs inputs_of(const OpCase& row, const RowRun& how) {

@@ -1,6 +1,6 @@
 // Functions around the slot. Its kernels on the CPU, simplest first: the naive one below; eigen.cpp, blocked.cpp; for
-// bf16 also avx512_bf16.cpp and amx.cpp, and for f16 avx512_fp16.cpp, which share blocked.h with it. On CUDA: naive.cu,
-// tiled.cu, wmma.cu, mma.cu, cublaslt.cu.
+// bf16 also avx512_bf16.cpp and amx.cpp, and for f16 avx512_fp16.cpp, which share blocked.h with it, on ARM neon.cpp.
+// On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu, cublaslt.cu.
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>

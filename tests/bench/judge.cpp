@@ -112,7 +112,7 @@ std::vector<std::string> own_variants() {
   for (const auto& [slot, variants] : info["kernels"].items()) {
     for (const json& variant : variants) {
       const std::string name = variant["variant"];
-      const bool is_unit = name == "amx" || name.starts_with("avx512_");
+      const bool is_unit = name == "amx" || name.starts_with("avx512_") || name.starts_with("neon_");
       const auto has = [&](const json& feature) { return feature.get<std::string>().starts_with(name); };
       if (variant["device"] != "cpu" || (is_unit && std::ranges::none_of(info["environment"]["cpu_features"], has)))
         continue;

@@ -17,7 +17,8 @@ bool caps_nothing() try {
   const hs::CpuFeatures &capped = hs::cpu_features(), whole = hs::find_cpu_features("");
   return !capped.cap.empty() && capped.avx2 == whole.avx2 && capped.avx512 == whole.avx512 &&
          capped.avx512_bf16 == whole.avx512_bf16 && capped.avx512_fp16 == whole.avx512_fp16 &&
-         capped.amx_bf16 == whole.amx_bf16;
+         capped.amx_bf16 == whole.amx_bf16 && capped.neon_bf16 == whole.neon_bf16 &&
+         capped.neon_fp16 == whole.neon_fp16;
 } catch (const hs::Error&) {
   return false;  // of a wrong cap: a test asks for the error
 }

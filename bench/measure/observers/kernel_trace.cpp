@@ -90,7 +90,7 @@ void KernelTrace::work_ends(const DeviceWork& work, bool failed) {
 
 std::string use_of_16_bits(const KernelTrace& trace) {
   // Tensor cores, AMX, dot products of bf16 pairs, f16 vectors: a variant is named after the one that it uses.
-  constexpr std::string_view all[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16", "avx512_fp16"};
+  constexpr std::string_view all[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16", "avx512_fp16", "neon"};
   std::set<std::string> kernels, narrow, units;
   for (const KernelCall& call : trace.calls()) {
     kernels.insert(call.slot);
