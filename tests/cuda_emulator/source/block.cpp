@@ -255,27 +255,37 @@ void prepare_block(dim3 size, size_t shared_bytes) {
   block.warps.assign((count + 31) / 32, Warp{});
 }
 
-bool leave_kernel(int signal, const siginfo_t& info, [[maybe_unused]] void* context) {
+bool leave_kernel(int signal, const siginfo_t& info, void* context) {
   if (!running) return false;
   const char* verb = "accesses";
-#ifdef __x86_64__
-  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  auto& registers = machine.gregs;
   verb = registers[REG_ERR] & 2 ? "writes" : "reads";
+#else  // what the kernel says of it, QEMU does not: of the instructions that access memory, all but those of one
+       // register have L
+  if (signal == SIGSEGV) {
+    const uint32_t instruction = *reinterpret_cast<const uint32_t*>(machine.pc), opc = instruction >> 22 & 3;
+    const bool is_vector = (instruction >> 26 & 1) != 0, is_single = (instruction >> 27 & 7) == 7;
+    const bool is_write = is_single ? opc == 0 || (opc == 2 && is_vector) : (opc & 1) == 0;
+    verb = is_write ? "writes" : "reads";
+  }
 #endif
-  const bool misaligned = signal == SIGILL;  // the trap of -fsanitize=alignment
+  const bool misaligned = signal != SIGSEGV;  // the trap of -fsanitize=alignment
   bad_access_error = misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
   bad_access = misaligned ? "accesses memory through a pointer that is less aligned than its type"
                : info.si_code == SI_KERNEL
                    ? "accesses memory through a misaligned or impossible pointer"
                    : format("%s memory %s%s", verb, describe(info.si_addr).c_str(),
                             waits_for_launches_before() ? ", before it waits for the launch in front" : "");
-#ifdef __x86_64__
   // The thread goes on as if it had called report_bad_access(), below the bytes that belong to a leaf function.
+#if defined(__x86_64__)
   constexpr greg_t red_zone = 128;
   registers[REG_RSP] = (registers[REG_RSP] - red_zone) / 16 * 16 - 8;
   registers[REG_RIP] = reinterpret_cast<greg_t>(report_bad_access);
 #else
-  report_bad_access();  // never returns: swapcontext() restores the signal mask
+  machine.sp = machine.sp / 16 * 16;
+  machine.pc = reinterpret_cast<uintptr_t>(report_bad_access);
 #endif
   return true;
 }

@@ -7,16 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#ifndef __x86_64__
-#include <ucontext.h>
-#endif
-
 #include "sanitizer.h"
 
-#ifdef __x86_64__
 // Saves what the calling convention lets a callee keep, and changes the stack. swapcontext() would do, but it makes a
 // system call for the signal mask each time.
 extern "C" void hs_emulator_switch(void** save, void* load);
+#if defined(__x86_64__)
 asm(R"(
 .text
 .globl hs_emulator_switch
@@ -40,6 +36,43 @@ hs_emulator_switch:
   ret
 .size hs_emulator_switch, . - hs_emulator_switch
 )");
+constexpr size_t saved_words = 6;  // below the address that the switch returns to
+#elif defined(__aarch64__)
+asm(R"(
+.text
+.globl hs_emulator_switch
+.hidden hs_emulator_switch
+.type hs_emulator_switch, @function
+hs_emulator_switch:
+  stp d8, d9, [sp, #-160]!
+  stp d10, d11, [sp, #16]
+  stp d12, d13, [sp, #32]
+  stp d14, d15, [sp, #48]
+  stp x19, x20, [sp, #64]
+  stp x21, x22, [sp, #80]
+  stp x23, x24, [sp, #96]
+  stp x25, x26, [sp, #112]
+  stp x27, x28, [sp, #128]
+  stp x29, x30, [sp, #144]
+  mov x2, sp
+  str x2, [x0]
+  mov sp, x1
+  ldp d10, d11, [sp, #16]
+  ldp d12, d13, [sp, #32]
+  ldp d14, d15, [sp, #48]
+  ldp x19, x20, [sp, #64]
+  ldp x21, x22, [sp, #80]
+  ldp x23, x24, [sp, #96]
+  ldp x25, x26, [sp, #112]
+  ldp x27, x28, [sp, #128]
+  ldp x29, x30, [sp, #144]
+  ldp d8, d9, [sp], #160
+  ret
+.size hs_emulator_switch, . - hs_emulator_switch
+)");
+constexpr size_t saved_words = 19;
+#else
+#error "the switch of stacks is written here for each processor, and in block.cpp what leaves a kernel"
 #endif
 
 namespace hs::emulator {
@@ -63,39 +96,25 @@ void allocate_stack(Fiber& fiber) {
 void prepare(Fiber& fiber, void (*entry)()) {
 #ifdef HS_ASAN
   // The frames that the last use of this stack never returned from have left their red zones behind.
-  size_t used = fiber.abandoned ? fiber.size : 8 << 10;
-#ifdef __x86_64__
-  if (fiber.abandoned) used -= static_cast<size_t>(static_cast<char*>(fiber.saved) - fiber.stack);
-#endif
+  size_t used = 8 << 10;
+  if (fiber.abandoned) used = fiber.size - static_cast<size_t>(static_cast<char*>(fiber.saved) - fiber.stack);
   __asan_unpoison_memory_region(fiber.stack + fiber.size - used, used);
   fiber.abandoned = false;
 #endif
-#ifdef __x86_64__
   void** top = reinterpret_cast<void**>(fiber.stack + fiber.size);
+#if defined(__x86_64__)
   *--top = nullptr;  // entry's return address: debuggers stop here; the stack is aligned as after a call
-  *--top = reinterpret_cast<void*>(entry);
-  for (int i = 0; i < 6; ++i) *--top = nullptr;  // the six registers
-  fiber.saved = top;
-#else
-  auto* context = static_cast<ucontext_t*>(fiber.saved ? fiber.saved : (fiber.saved = new ucontext_t));
-  getcontext(context);
-  context->uc_stack.ss_sp = fiber.stack;
-  context->uc_stack.ss_size = fiber.size;
-  context->uc_link = nullptr;
-  makecontext(context, entry, 0);
 #endif
+  *--top = reinterpret_cast<void*>(entry);
+  for (size_t i = 0; i < saved_words; ++i) *--top = nullptr;
+  fiber.saved = top;
 }
 
 void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool ends) {
 #ifdef HS_ASAN
   __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack, to.size);
 #endif
-#ifdef __x86_64__
   hs_emulator_switch(&from.saved, to.saved);
-#else
-  if (!from.saved) from.saved = new ucontext_t;
-  swapcontext(static_cast<ucontext_t*>(from.saved), static_cast<ucontext_t*>(to.saved));
-#endif
 #ifdef HS_ASAN
   __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
 #endif

@@ -99,8 +99,14 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bo
               const std::function<void()>& thread, const std::vector<const void*>& pointers);
 // Whether the running kernel may not use global memory yet.
 bool waits_for_launches_before();
-// For the handler of SIGSEGV and SIGILL: if a kernel runs, makes its thread report the access and leave the block for
-// good.
+// What -fsanitize=alignment ends in.
+#if defined(__aarch64__)
+constexpr int trap_signal = SIGTRAP;
+#else
+constexpr int trap_signal = SIGILL;
+#endif
+// For the handler of SIGSEGV and trap_signal: if a kernel runs, makes its thread report the access and leave the block
+// for good.
 bool leave_kernel(int signal, const siginfo_t& info, void* context);
 
 }  // namespace hs::emulator

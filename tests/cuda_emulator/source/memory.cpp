@@ -202,7 +202,7 @@ DeviceAccess::DeviceAccess(std::initializer_list<const void*> pointers) {
     struct sigaction action = {};
     action.sa_sigaction = on_bad_access;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGILL, &action, &previous_trap);
+    sigaction(trap_signal, &action, &previous_trap);
     sigaction(SIGSEGV, &action, &previous_action);  // only while device work runs: others may want this signal, too
   }
   open(pointers.begin(), pointers.size());
@@ -213,7 +213,7 @@ void DeviceAccess::open(const void* const* pointers, size_t count) {
 DeviceAccess::~DeviceAccess() {
   if (--access_depth > 0) return;
   sigaction(SIGSEGV, &previous_action, nullptr);
-  sigaction(SIGILL, &previous_trap, nullptr);
+  sigaction(trap_signal, &previous_trap, nullptr);
   close_all();
 }
 
