@@ -162,11 +162,11 @@ TEST_CASE("a reader that fails at sample i: the message names it, no thread is l
             const std::string message = error_of([&] { loader.next(); }, codes[bad % 3]);
             CAPTURE(message);
             CHECK(message.ends_with("(sample " + std::to_string(bad) + ")"));
-            // The kernel lists a thread for a moment after it was joined.
-            for (int i = 0; i < 1000 && threads_of_this_process() != threads_before; ++i) {
+            // The kernel lists a thread for a moment after it was joined, maybe even at threads_before.
+            for (int i = 0; i < 1000 && threads_of_this_process() > threads_before; ++i) {
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            CHECK(threads_of_this_process() == threads_before);
+            CHECK(threads_of_this_process() <= threads_before);
             CHECK(loader.position() == position / 3 * 3);
           }
           fails = false;
