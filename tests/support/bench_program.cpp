@@ -14,11 +14,16 @@
 #include <sstream>
 #include <utility>
 
+#include "source_dir.h"
+
 namespace hs::test {
 namespace {
 
 Words command(const Words& words) {
-  Words all = {HALFSTEP_BENCH_PROGRAM};
+  Words all;
+  std::istringstream emulator(HALFSTEP_EMULATOR);
+  for (std::string word; emulator >> word;) all.push_back(word);
+  all.emplace_back(HALFSTEP_BENCH_PROGRAM);
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "source_dir.h"
+
 namespace hs::test {
 
 struct ChildResult {
@@ -39,7 +41,8 @@ inline ChildResult run_shell(const std::string& command) {
 // `variables`: "NAME=value NAME=value". The case is decorated with doctest::skip(), so that only this finds it.
 inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  return run_shell(variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1");
+  return run_shell(variables + " " HALFSTEP_EMULATOR "'" + program + "' --no-skip --test-case='" + test_case +
+                   "' 2>&1");
 }
 
 // What the child of a fork, which runs the body, returns as its exit code; -1: it was killed.
