@@ -228,8 +228,10 @@ Storage::Storage(Device device, size_t bytes)
   if (poison) runtime(device).fill(data_, 0xff, bytes);
 }
 
+Storage::Storage(void* data, size_t bytes, std::shared_ptr<const void> owner)
+    : data_(data), bytes_(bytes), owner_(std::move(owner)), device_(Device::cpu), purpose_(MemoryPurpose::other) {}
 Storage::~Storage() {
-  if (data_) allocator(device_).release(*pool_, data_, bytes_, purpose_);
+  if (data_ && !owner_) allocator(device_).release(*pool_, data_, bytes_, purpose_);
 }
 
 }  // namespace hs

@@ -90,6 +90,8 @@ class Storage : NonCopyable {  // a block of memory on one device
  public:
   // Throws Error (out_of_memory on the CPU, device elsewhere) that names the bytes requested, live and peak.
   Storage(Device device, size_t bytes);
+  // Memory of somebody else, on the CPU, which `owner` keeps alive. It is not counted.
+  Storage(void* data, size_t bytes, std::shared_ptr<const void> owner);
   ~Storage();
 
   void* data() const { return data_; }       // nullptr if bytes() is 0
@@ -103,7 +105,8 @@ class Storage : NonCopyable {  // a block of memory on one device
  private:
   void* data_ = nullptr;
   size_t bytes_;
-  std::shared_ptr<MemoryPool> pool_;  // which the block returns to
+  std::shared_ptr<MemoryPool> pool_;   // which the block returns to
+  std::shared_ptr<const void> owner_;  // of memory that is not ours; nullptr: it is
   uint64_t version_ = 0;
   Device device_;
   MemoryPurpose purpose_;

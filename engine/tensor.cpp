@@ -90,6 +90,14 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   return tensor;
 }
 
+Tensor Tensor::of_memory(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner) {
+  Tensor tensor;
+  const size_t bytes = static_cast<size_t>(shape.size()) * size_of(dtype);
+  tensor.storage_ = std::make_shared<Storage>(data, bytes, std::move(owner));
+  tensor.shape_ = shape, tensor.dtype_ = dtype;
+  return tensor;
+}
+
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.size(), "Tensor::from: {} values for shape {}, expected {}",

@@ -85,6 +85,9 @@ class Tensor {  // a handle; see the head of this file
   // Scratch memory for one kernel call, u8, counted as MemoryPurpose::workspace.
   static Tensor workspace(int64_t bytes, Device device);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);  // filled with zeros
+  // Elements in memory of somebody else, on the CPU, which `owner` keeps alive; nothing is copied.
+  // REQUIRES: owner; data is at a multiple of an element's size
+  static Tensor of_memory(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner);
   // REQUIRES: values.size() == shape.size()
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape);

@@ -1,6 +1,7 @@
 // Tensor: shapes, sharing and copying, and a sentence instead of a crash for every misuse.
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "engine/autograd.h"
@@ -61,6 +62,21 @@ TEST_CASE("values survive the way into a tensor and back, for every dtype") {
   check_round_trip<int32_t>({-2147483647 - 1, 2147483647}, {2});
   check_round_trip<uint8_t>({0, 255, 7}, {3});
   check_round_trip<float>({42}, {});
+}
+
+TEST_CASE("memory of somebody else is used where it is, not counted, and kept until its last tensor is gone") {
+  const auto owner = std::make_shared<std::vector<float>>(std::vector<float>{1, -2, 3, -4});
+  const size_t live = memory_stats(Device::cpu).live;
+  Tensor x = Tensor::of_memory(owner->data(), {2, 2}, DType::f32, owner);
+  CHECK(memory_stats(Device::cpu).live == live);
+  CHECK(x.raw_data() == owner->data());
+  x.copy_from(relu(x));
+  CHECK(*owner == std::vector<float>{1, 0, 3, 0});
+  Tensor part = x.slice(1, {2});
+  x = {};
+  CHECK(owner.use_count() == 2);
+  part = {};
+  CHECK(owner.use_count() == 1);
 }
 
 TEST_CASE("zeros() is zero for every dtype, also in memory that was used before") {
