@@ -92,8 +92,8 @@ class CharGpt : public StagedModel {
       : symbols_(normal_init({sizes.classes, sizes.width}, default_deviation, keys.seed(), keys.next())),
         positions_(normal_init({sizes.context(), sizes.width}, default_deviation, keys.seed(), keys.next())),
         norm_(sizes.width) {
-    check(sizes.width % sizes.heads == 0, "char_gpt: a width of {} and {} heads, expected a multiple of them",
-          sizes.width, sizes.heads);
+    check(sizes.heads > 0 && sizes.width % sizes.heads == 0,
+          "char_gpt: a width of {} and {} heads, expected a multiple of them", sizes.width, sizes.heads);
     add_parameter("transformer.wte.weight", symbols_, ParameterRole::embedding);
     add_parameter("transformer.wpe.weight", positions_, ParameterRole::embedding);
     add_stage("embedding", [this](const Tensor& tokens) { return embedding(tokens, symbols_, positions_); });

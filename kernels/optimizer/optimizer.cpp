@@ -316,6 +316,7 @@ void Optimizer::step(GradScaler& scaler, const Tensor& loss, int64_t micro_batch
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
+  check(config.schedule.every >= 1, "schedule: every is {} steps, expected 1 or more", config.schedule.every);
   if (config.name == "sgd" || config.name == "nesterov") return std::make_unique<Sgd>(arena, config);
   if (config.name == "adam") return std::make_unique<Adam>(arena, config, false);
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);

@@ -28,6 +28,9 @@ class PythonModule : public Module {
       throw Error(ExitCode::usage, "Module: " + name + " is registered already, and stays; use another name");
     }
     if (nb::isinstance<Module>(what)) {
+      nb::cast<Module&>(what).visit([&](const Module& inner) {
+        if (&inner == module) fail_type("Module: " + name + " has the module in it that it was to be added to");
+      });
       module->add_child(name, nb::cast<Module&>(what));
     } else if (!role.is_none()) {
       module->add_parameter(name, nb::cast<PythonTensor&>(what), parse<ParameterRole>(role));
@@ -101,7 +104,6 @@ void bind_modules(nb::module_& m) {
       .def("add_statistic", PythonModule::add, "name"_a, "value"_a, "role"_a = none,
            "Registers an f32 tensor that is averaged over the steps, as a running mean, and returns it.")
       .def("parameters", parameters_of_module, "A dictionary of tensors by name, in the order of registration.")
-      .def("parameter_count", &Module::parameter_count, "statistic"_a = false, "frozen"_a = false)
       .def("freeze", &Module::freeze, "what"_a = Freeze::all, "What is registered so far is constant from now on.");
 
   nb::class_<LayerKeys>(m, "LayerKeys", "Numbers a model's layers, which their first weights and dropout follow from.")

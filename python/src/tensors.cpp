@@ -141,7 +141,6 @@ void bind_ops(nb::module_& m) {
   op("sub", sub, "a - b, of one shape and type.", "a"_a, "b"_a);
   op("mul", mul, "a * b, of one shape and type.", "a"_a, "b"_a);
   op("scale", scale, "x * factor.", "x"_a, "factor"_a);
-  op("bias_add", bias_add, "(..., C) and (C) -> (..., C).", "x"_a, "bias"_a);
   op("add_relu", add_relu, "relu(a + b).", "a"_a, "b"_a);
   op("sum", sum, "Of all elements, a scalar.", "x"_a);
   op("mean", mean, "Of all elements, a scalar.", "x"_a);

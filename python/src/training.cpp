@@ -113,8 +113,7 @@ void bind_data(nb::module_& m) {
 
   nb::class_<Batch>(m, "Batch", "What a loader gives.")
       .def_ro("images", &Batch::images, "(N, H, W, C), u8 pixels or f32 values; of a text (N, 1, T + 1, 1) u8.")
-      .def_ro("labels", &Batch::labels, "(N) i32 classes, or f32 targets.")
-      .def_ro("samples", &Batch::samples, "(N) i32, their indices.");
+      .def_ro("labels", &Batch::labels, "(N) i32 classes, or f32 targets.");
   nb::class_<BatchSource>(m, "BatchSource", "The batches of a data set; for runs through an epoch.")
       .def("next", &BatchSource::next, InEngine(), "The next batch; epochs follow each other.")
       .def("pixel_scale", &BatchSource::pixel_scale, "For normalize_image().")

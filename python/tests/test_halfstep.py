@@ -211,12 +211,17 @@ class Modules(Case):
                 super().__init__()
                 self.conv = self.head
 
-        x = hs.Tensor(values(1, 1))
-        self.line(TypeError, Lazy)
+        x, net = hs.Tensor(values(1, 1)), Net()
+        self.line(TypeError, Lazy, "Lazy takes no linear; a class of Module calls super().__init__() first")
         self.line(TypeError, lambda: hs.evaluate(Nothing(), digits()), "forward() has returned None")
         self.line(hs.Error, Twice, "conv is registered already")
+        self.line(TypeError, lambda: setattr(net, "itself", net), "itself has the module in it")
         self.assertRaises(Exception, lambda: hs.Module()(x))
         self.line(hs.Error, lambda: hs.make_model("lenet"), "mnist_cnn")
+        self.line(hs.Error, lambda: hs.make_model("char_gpt", input="tokens", heads=0), "0 heads")
+        self.line(hs.Error, lambda: hs.make_optimizer(hs.ParameterArena(Net()), schedule={"every": 0}), "every is 0 steps")
+        for option in ("accumulate", "test_every"):
+            self.line(hs.Error, lambda: hs.train(net, hs.ParameterArena(net), digits(), digits(), **{option: 0}), f"{option} ")
         self.line(TypeError, lambda: hs.make_model("mlp", hidden=3), "no option hidden")
         self.line(hs.Error, lambda: hs.make_optimizer(hs.ParameterArena(Net()), name="sdg"), "sgd")
         self.line(TypeError, lambda: hs.make_optimizer(hs.ParameterArena(Net()), schedule={"every": 1.5}), "make_optimizer: schedule: every is a float")
