@@ -64,9 +64,7 @@ HS_WORDS(InputKind, "images", "tokens");
 HS_WORDS(ParameterRole, "matrix", "bias", "norm", "embedding", "head", "adapter");
 HS_WORDS(WeightOrder, "in_out", "out_in");
 template <class E>
-concept Worded = requires {
-  Words<E>::all;
-};
+concept Worded = sizeof(Words<E>::all) > 0;
 
 template <Worded E>
 E parse(nb::handle word) {
@@ -122,9 +120,12 @@ HS_FIELDS(TrainResult, epochs, validations, seconds, parts, samples, steps, skip
           kept, ended_early, reached_target, interrupted);
 HS_FIELDS(MemoryStats, live, peak, reserved, allocations, live_by_purpose, peak_by_purpose, at_peak);
 template <class T>
-concept Struct = requires {
-  Fields<T>::names;
-};
+concept Struct = sizeof(Fields<T>::names) > 0;
+
+template <class T>
+inline constexpr bool is_optional = false;
+template <Struct T>
+inline constexpr bool is_optional<std::optional<T>> = true;
 
 // Sets the fields that are given. Throws TypeError that names one of another type, or of another name.
 template <Struct T>
@@ -136,11 +137,9 @@ void read(T& to, nb::handle options, const std::string& whose) {
     const nb::object from = left.attr("pop")(name);
     if constexpr (Struct<Field>) {
       read(field, from, whose + ": " + name);
-    } else if constexpr (requires {
-                           requires Struct<typename Field::value_type>;
-                           field.emplace();
-                         }) {
-      if (!from.is_none()) read(field.emplace(), from, whose + ": " + name);
+    } else if constexpr (is_optional<Field>) {
+      typename Field::value_type inside{};
+      if (!from.is_none()) read(inside, from, whose + ": " + name), field = inside;
     } else if constexpr (Worded<Field> || std::is_same_v<Field, Tensor>) {
       field = nb::cast<Field>(from);
     } else if (!nb::try_cast(from, field)) {
