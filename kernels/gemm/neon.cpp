@@ -13,8 +13,8 @@ namespace {
 
 using namespace blocked;
 
-constexpr int quads =
-    4;  // vectors of 4 sums, of 16 columns: 6 rows of them, a row of B and a value of A fit 32 registers
+// Vectors of 4 sums, for 16 columns: 6 rows of them, a row of B and a value of A fit 32 registers.
+constexpr int quads = 4;
 
 // Stores the sums of a row's 16 columns, added to what was there if `add`.
 void store_sums(const float32x4_t (&sums)[quads], float* to, bool add) {

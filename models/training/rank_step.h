@@ -60,7 +60,8 @@ class RankRunner : public StepRunner {  // of one run; not thread safe
   RankStep& ranks_;  // the step
   std::optional<CapturedStep> captured_;
   StepShare share_;
-  bool has_begun_ = false, time_is_up_ = false;  // says rank 0
+  bool has_begun_ = false;   // and compared the weights
+  bool time_is_up_ = false;  // says rank 0
 };
 
 }  // namespace hs
