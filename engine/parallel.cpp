@@ -50,7 +50,7 @@ void pause() {
 }
 
 // Longer than the serial code between two loops of a step; short enough to waste little where other programs run.
-constexpr std::chrono::microseconds spin_time{50};
+constexpr std::chrono::microseconds spin_time{100};
 
 // Waits until `variable` is not `value`, and returns what it is then: spins for a while if `spin`, then sleeps.
 uint32_t wait_while(const std::atomic<uint32_t>& variable, uint32_t value, bool spin) {

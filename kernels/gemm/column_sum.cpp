@@ -19,7 +19,7 @@ void sum_groups(const ColumnSum& call, Tensor& workspace) {
   double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
   for_float_type(call.x.dtype(), [&]<class T>() {
     const T* in = call.x.data<T>();
-    parallel(row_groups, [=](int64_t group, int) {
+    parallel_rows(row_groups, rows_per_group * C, [=](int64_t group) {
       double* total = partial + group * C;
       std::fill(total, total + C, 0.0);
       for (int64_t row = group * rows_per_group; row < std::min(rows, (group + 1) * rows_per_group); ++row) {

@@ -2,6 +2,22 @@
 
 #include "kernels/cpu/elements.h"
 
+#ifdef HS_ISA  // each_isa.h, below, includes this file again for each instruction set
+namespace hs::HS_ISA {
+namespace {
+
+template <class Real>
+void add_row(const Real* row, int64_t columns, double* total) {
+  for (int64_t j = 0; j < columns; ++j) total[j] += row[j];  // in vectors
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/gemm/epilogue.cpp"
+#include "kernels/cpu/each_isa.h"
+
 namespace hs {
 
 void sum_columns(const Tensor& c, Tensor& sums) {
@@ -16,7 +32,7 @@ void sum_columns(const Tensor& c, Tensor& sums) {
         Block<T> block;
         for (int64_t row = 0; row < M; ++row) {
           const Computing<T>* values = block.read(rows + row * N + begin, end - begin);
-          for (int64_t j = 0; j < end - begin; ++j) total[j] += values[j];
+          HS_FOR_THIS_CPU(add_row<Computing<T>>)(values, end - begin, total);
         }
         for (int64_t j = 0; j < end - begin; ++j) {
           to[begin + j] = from_computing<Sum>(static_cast<Computing<Sum>>(total[j]));
@@ -41,3 +57,5 @@ void apply_epilogue(const Gemm& call) {
 }
 
 }  // namespace hs
+
+#endif
