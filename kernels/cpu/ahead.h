@@ -20,10 +20,13 @@ class Ahead {
         lines_((rows * ((bytes_ + line - 1) / line) + turns - 1) / turns) {}
 
   void request() {
-    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
-      __builtin_prefetch(row_ + byte_, 0, 2);  // into the second-level cache
-      if ((byte_ += line) >= bytes_) byte_ = 0, row_ += stride_, --rows_;
+    const char* row = row_;  // copies, which stay in registers
+    int64_t byte = byte_, rows = rows_;
+    for (int64_t i = 0; i < lines_ && rows > 0; ++i) {
+      __builtin_prefetch(row + byte, 0, 2);  // into the second-level cache
+      if ((byte += line) >= bytes_) byte = 0, row += stride_, --rows;
     }
+    row_ = row, byte_ = byte, rows_ = rows;
   }
 
  private:

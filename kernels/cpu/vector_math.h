@@ -21,10 +21,26 @@ inline float lane_sum(Vec v) {
 #endif
 }
 
-// The larger of each pair of lanes; b if one of them is NaN.
-inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
-// The smaller, in the same way.
-inline Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
+// The larger of each pair of lanes, and the smaller; b if one of them is NaN. As GCC does not make one instruction of
+// it.
+inline Vec larger(Vec a, Vec b) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_max_ps(a, b);
+#elif HS_VECTOR_BYTES == 32
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+inline Vec smaller(Vec a, Vec b) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_min_ps(a, b);
+#elif HS_VECTOR_BYTES == 32
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
 
 inline float lane_max(Vec v) {
 #if HS_VECTOR_BYTES == 64
@@ -80,10 +96,10 @@ inline Vec exp(Vec x) {
   return x < smallest ? Vec{} : result;
 }
 
-// x = 2^x, several side by side, which hides the time that a step takes, for x < 127.5: off by at most 2 units in the
-// last place; 0 below -126. NaN stays NaN. In fewer steps than exp(), because x - n is exact.
+// x = 2^x, several side by side, which hides the time that a step takes, for -127 <= x < 127.5: off by at most 2 units
+// in the last place, and 0 at -127. NaN stays NaN. In fewer steps than exp(), because x - n is exact.
 template <int n>
-void exp2(Vec (&x)[n]) {
+void exp2_of_bounded(Vec (&x)[n]) {
   constexpr float magic = 0x1.8p23f;
   using Words = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
   Vec shifted[n], r[n], p[n];
@@ -95,9 +111,15 @@ void exp2(Vec (&x)[n]) {
   }
   HS_UNROLL for (int i = 0; i < n; ++i) {
     const Words power = (__builtin_bit_cast(Words, shifted[i]) << 23) + 0x3f800000u;
-    const Vec result = p[i] * __builtin_bit_cast(Vec, power);
-    x[i] = x[i] < -126.0f ? Vec{} : result;
+    x[i] = p[i] * __builtin_bit_cast(Vec, power);
   }
+}
+
+// The same for any x < 127.5: 0 below -126.5.
+template <int n>
+void exp2(Vec (&x)[n]) {
+  HS_UNROLL for (int i = 0; i < n; ++i) x[i] = larger(broadcast(-127.0f), x[i]);
+  exp2_of_bounded(x);
 }
 
 // 1 / x, off by at most 1 unit in the last place. REQUIRES: x and 1 / x are neither subnormal nor infinite, or x is NaN

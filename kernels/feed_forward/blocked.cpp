@@ -66,19 +66,20 @@ void forward_of(const GeluFeedForwardForward& call, Tensor& workspace) {
     const int64_t first = block * block_rows, rows = std::min(block_rows, s.N - first);
     const float* x_rows = as_computing(x + first * s.in, rows * s.in, m.x[thread]);
     float* const y_rows = place(y + first * s.out, m.y[thread]);
+    const int64_t below = std::min(block_rows, s.N - first - rows), chunks = (s.hidden + chunk - 1) / chunk;
+    Ahead next_x(x + (first + rows) * s.in, below, s.in, s.in, chunks * strip_count(rows, chunk));
+    Ahead next_y(y + (first + rows) * s.out, below, s.out, s.out, chunks * strip_count(rows, s.out));
     for (int64_t j = 0; j < s.hidden; j += chunk) {
       const int64_t width = std::min(chunk, s.hidden - j);
       float* h = m.h[thread];
-      Ahead next(sum + first * s.hidden + j, rows, width, s.hidden,
-                 strip_count(rows, width) + strip_count(rows, s.out));
       multiply({x_rows, s.in, 1}, rows, {m.w1 + j * s.in, panel_columns}, s.in * panel_columns, width, s.in,
-               {h, chunk_row}, false, next);
+               {h, chunk_row}, false, next_x);
       for (int64_t i = 0; i < rows; ++i, h += chunk_row) {
         store_block(h, sum + (first + i) * s.hidden + j, width);
-        for (int64_t c = 0; c < width; c += lanes) store(h + c, load(h + c) * GeluGates(load(h + c)).s);
+        for (int64_t c = 0; c < width; c += lanes) store(h + c, GeluGates(load(h + c)).value());
       }
       multiply({m.h[thread], chunk_row, 1}, rows, {m.w2 + j * panel_columns, panel_columns}, s.hidden * panel_columns,
-               s.out, width, {y_rows, s.out}, j > 0, next);
+               s.out, width, {y_rows, s.out}, j > 0, next_y);
     }
     if constexpr (stores_16_bits<T>) narrow(y_rows, y + first * s.out, rows * s.out);
   });
@@ -118,10 +119,9 @@ void backward_of(const GeluFeedForwardBackward& call, Tensor& workspace) {
             const float* from = as_computing(sum + (first + row + i) * s.hidden + j, width, wide);
             float *to_h = h + i * chunk_row, *to_ds = ds + i * chunk_row;
             for (int64_t c = 0; c < width; c += lanes) {
-              const Vec value = load(from + c);
-              const GeluGates gates(value);
-              store(to_h + c, value * gates.s);
-              store(to_ds + c, gates.gradient(value, load(to_ds + c)));
+              const GeluGates gates(load(from + c));
+              store(to_h + c, gates.value());
+              store(to_ds + c, gates.gradient(load(to_ds + c)));
             }
           }
           if (call.dweight2.defined()) {

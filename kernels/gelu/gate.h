@@ -5,23 +5,23 @@
 
 namespace hs::HS_ISA {
 
-// As GeluGate.
+// As GeluGate, where |x| <= 10; beyond, s and 1 - s are below 2^-125 or 1, and x times what is below is as good as 0.
 struct GeluGates {
-  Vec s, rest, slope;
-  explicit GeluGates(Vec x) {
-    // 2 u, and its terms, times log2 e: what is asked of exp2().
-    constexpr auto linear = static_cast<float>(gelu_linear * M_LOG2E),
-                   per_square = static_cast<float>(gelu_cubic * M_LOG2E);
-    const Vec cubic = smaller(broadcast(gelu_most_square), x * x) * per_square;
-    const Vec minus_abs = __builtin_bit_cast(Vec, __builtin_bit_cast(Ints, x) | INT32_MIN);
-    Vec e[] = {minus_abs * (linear + cubic)};
-    exp2(e);
-    const Vec more = reciprocal(1.0f + e[0]), less = e[0] * more;
-    s = x > 0.0f ? more : less;
-    rest = x > 0.0f ? less : more;
-    slope = fma(cubic, broadcast(static_cast<float>(3 / M_LOG2E)), broadcast(static_cast<float>(gelu_linear)));
+  Vec bounded, x, s, rest, slope;  // x: not below -10; bounded: within 10 of 0, too
+  explicit GeluGates(Vec value) : x(larger(broadcast(-10.0f), value)) {
+    // -2 u, and its terms, times log2 e: what is asked of exp2_of_bounded().
+    constexpr auto linear = static_cast<float>(-gelu_linear * M_LOG2E),
+                   cubic = static_cast<float>(-gelu_cubic * M_LOG2E);
+    bounded = smaller(broadcast(10.0f), x);
+    const Vec square = bounded * bounded;
+    Vec e[] = {bounded * fma(square, broadcast(cubic), broadcast(linear))};
+    exp2_of_bounded(e);
+    s = reciprocal(1.0f + e[0]);
+    rest = e[0] * s;
+    slope = fma(square, broadcast(static_cast<float>(3 * gelu_cubic)), broadcast(static_cast<float>(gelu_linear)));
   }
-  Vec gradient(Vec x, Vec dy) const { return dy * fma(x * (s * rest), slope, s); }
+  Vec value() const { return x * s; }
+  Vec gradient(Vec dy) const { return dy * fma(bounded * (s * rest), slope, s); }
 };
 
 }  // namespace hs::HS_ISA
