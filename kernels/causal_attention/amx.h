@@ -109,7 +109,8 @@ void store_rows(const AttentionMemory& m, float* from, int64_t valid, int64_t D,
 }
 
 template <class Tiles>
-void attend(const AttentionSizes& size, const AttentionMemory& m, const BFloat16* q, float* log_sums, BFloat16* y) {
+void attend(const AttentionSizes& size, const AttentionMemory& m, const BFloat16* q, float* log_sums, BFloat16* y,
+            const BFloat16*) {
   const Session<Tiles> session;
   const AttentionRows& row_functions = attention_rows();
   const int64_t stride = 3 * size.C;
@@ -136,7 +137,7 @@ void attend(const AttentionSizes& size, const AttentionMemory& m, const BFloat16
 
 template <class Tiles>
 void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const BFloat16* q, const float* log_sums,
-                     const BFloat16* dy, BFloat16* dq) {
+                     const BFloat16* dy, BFloat16* dq, const BFloat16*, const BFloat16*) {
   const Session<Tiles> session;
   const AttentionRows& row_functions = attention_rows();
   const int64_t stride = 3 * size.C, half = strip / 2;

@@ -25,7 +25,8 @@ struct AttentionRows {
 
 const AttentionRows& attention_rows();
 
-// Calls attend() for each slice with its part of the tensors and a Memory of its thread: the Parts for AttentionSizes.
+// Calls attend() for each slice with its part of the tensors, a Memory of its thread (the Parts for AttentionSizes),
+// and where the slice begins in qkv and dy that this thread likely takes next.
 template <class Memory, class T, class Attend>
 void attend_slices(const CausalAttentionForward& call, Tensor& workspace, const Attend& attend) {
   const AttentionSizes size(call.qkv, call.heads);
@@ -36,7 +37,7 @@ void attend_slices(const CausalAttentionForward& call, Tensor& workspace, const 
   T* y = call.y.mutable_data<T>();
   parallel(size.slices(), [=](int64_t slice, int thread) {
     attend(size, Memory{Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
-           y + size.in_y(slice));
+           y + size.in_y(slice), qkv + size.in_qkv(size.after(slice)));
   });
 }
 template <class Memory, class T, class Attend>
@@ -49,7 +50,8 @@ void attend_slices(const CausalAttentionBackward& call, Tensor& workspace, const
   T* dqkv = call.dqkv.mutable_data<T>();
   parallel(size.slices(), [=](int64_t slice, int thread) {
     attend(size, Memory{Parts(memory + thread * bytes), size}, qkv + size.in_qkv(slice), log_sums + slice * size.T,
-           dy + size.in_y(slice), dqkv + size.in_qkv(slice));
+           dy + size.in_y(slice), dqkv + size.in_qkv(slice), qkv + size.in_qkv(size.after(slice)),
+           dy + size.in_y(size.after(slice)));
   });
 }
 template <class Memory, class Call>

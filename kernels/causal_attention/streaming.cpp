@@ -48,11 +48,19 @@ struct Steps {
   int64_t begin, end;
 };
 
+// What a slice writes, and what the next one reads: requested while products are computed, a few lines a strip.
+struct Later {
+  Ahead written, read, gradient;
+  void request() { written.request(), read.request(), gradient.request(); }
+};
+
 // 16 rows of a few columns, as many sums at a time as fit into registers with a row of B and an A.
 template <int vectors, class StepsOf>
-void multiply_columns(const Product& p, int64_t first, int64_t column, bool add, const StepsOf& steps_of) {
+void multiply_columns(Later& later, const Product& p, int64_t first, int64_t column, bool add,
+                      const StepsOf& steps_of) {
   const auto strip = [&]<int rows>(std::integral_constant<int, rows>, int64_t row) {
     const Steps steps = steps_of(row, rows);
+    later.request();
     multiply_strip<rows, vectors>(p.a + row * p.a_row + steps.begin * p.a_step, p.a_row, p.a_step,
                                   p.b + steps.begin * p.b_row + column, p.b_row, steps.end - steps.begin,
                                   p.c + row * p.c_row + column, p.c_row, add);
@@ -67,18 +75,16 @@ void multiply_columns(const Product& p, int64_t first, int64_t column, bool add,
   }
 }
 
-// C = A B, or C += A B, over steps_of(row, rows) for the rows of a strip: outside of these, A is zero. Requests memory
-// that is written later, `ahead`.
+// C = A B, or C += A B, over steps_of(row, rows) for the rows of a strip: outside of these, A is zero.
 template <class StepsOf>
-void multiply(Ahead& ahead, const Product& p, bool add, const StepsOf& steps_of) {
+void multiply(Later& later, const Product& p, bool add, const StepsOf& steps_of) {
   for (int64_t column = 0; column < p.columns; column += 2 * lanes) {
     const bool two = p.columns - column >= 2 * lanes;
     for (int64_t row = 0; row < p.rows; row += 16) {
-      ahead.request();
       if (two) {
-        multiply_columns<2>(p, row, column, add, steps_of);
+        multiply_columns<2>(later, p, row, column, add, steps_of);
       } else {
-        multiply_columns<1>(p, row, column, add, steps_of);
+        multiply_columns<1>(later, p, row, column, add, steps_of);
       }
     }
   }
@@ -126,12 +132,12 @@ void transpose_rows(const float* from, int64_t rows, int64_t width, float factor
 
 // S of a block of keys and `columns` queries, the first of which is as late as key `diagonal` of the block. Tiles where
 // all keys are later than all queries are left out.
-void multiply_scores(Ahead& ahead, const float* k, int64_t width, int64_t D, int64_t keys, const float* q_columns,
+void multiply_scores(Later& later, const float* k, int64_t width, int64_t D, int64_t keys, const float* q_columns,
                      int64_t columns, int64_t diagonal, float* S) {
   const auto all = [=](int64_t, int64_t) { return Steps{0, D}; };
   for (int64_t j = 0; j < keys; j += 16) {
     const int64_t c = std::max<int64_t>(0, j - diagonal);
-    multiply(ahead,
+    multiply(later,
              {16, columns - c, k + j * width, width, 1, q_columns + c, query_rows, S + j * query_rows + c, query_rows},
              false, all);
   }
@@ -202,8 +208,8 @@ Vec log2(Vec x) {
   return near + 2 * log2_e * fma(t * t, t * (1.0f / 3), t);
 }
 
-// Of Ahead: there are not fewer strips of 16 keys in all products with q.
-int64_t turns(int64_t keys) { return std::max<int64_t>(1, keys * keys / 1024); }
+// Strips in a forward pass over a slice, or somewhat less.
+int64_t strips(int64_t keys) { return std::max<int64_t>(1, keys * keys / 512 + keys / 8); }
 
 // Packed copies of a thread; all matrices have rows and columns in multiples of 16.
 struct ForwardMemory : Parts {
@@ -217,10 +223,11 @@ struct ForwardMemory : Parts {
 };
 
 template <class T>
-void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* q, float* log_sums, T* y) {
-  const int64_t width = m.width, stride = 3 * size.C;
+void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* q, float* log_sums, T* y,
+                   const T* next_q) {
+  const int64_t width = m.width, stride = 3 * size.C, turns = strips(m.keys);
   float *sum = m.y, *S = m.S;
-  Ahead ahead(y, size.T, size.D, size.C, turns(m.keys));
+  Later later{{y, size.T, size.D, size.C, turns}, {next_q, 3 * size.T, size.D, size.C, turns}, {}};
   pack_rows(q + size.C, stride, size.T, size.D, m.k, m.keys, width);
   pack_rows(q + 2 * size.C, stride, size.T, size.D, m.v, m.keys, width);
   for (int64_t i = 0; i < size.T; i += query_rows) {
@@ -230,7 +237,7 @@ void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* 
     Softmax softmax;
     for (int64_t j = 0; j < keys; j += key_block) {
       const int64_t count = std::min(key_block, keys - j);
-      multiply_scores(ahead, m.k + j * width, width, size.D, count, m.q_columns, columns, i - j, S);
+      multiply_scores(later, m.k + j * width, width, size.D, count, m.q_columns, columns, i - j, S);
       softmax.add_block(S, i - j, count, columns);
       for (int64_t r = 0; j > 0 && r < columns; ++r) {
         for (int64_t d = 0; d < width; d += lanes) {
@@ -240,7 +247,7 @@ void forward_slice(const AttentionSizes& size, const ForwardMemory& m, const T* 
       const auto seen = [=](int64_t query, int64_t queries) {
         return Steps{0, std::min(count, i - j + query + queries)};
       };
-      multiply(ahead, {columns, width, S, 1, query_rows, m.v + j * width, width, sum, width}, j > 0, seen);
+      multiply(later, {columns, width, S, 1, query_rows, m.v + j * width, width, sum, width}, j > 0, seen);
     }
     for (int64_t r = 0; r < valid; r += lanes) {
       const Vec total = load(softmax.sum + r), L = load(softmax.largest + r) + log2(total) * ln_2;
@@ -272,31 +279,33 @@ void differentiate_columns(float* S, float* dP, int64_t visible, int64_t keys, V
 
 template <class T>
 void backward_slice(const AttentionSizes& size, const BackwardMemory& m, const T* q, const float* log_sums, const T* dy,
-                    T* dq) {
-  const int64_t width = m.width, stride = 3 * size.C;
+                    T* dq, const T* next_q, const T* next_dy) {
+  const int64_t width = m.width, stride = 3 * size.C, turns = 3 * strips(m.keys);
   pack_rows(q + size.C, stride, size.T, size.D, m.k, m.keys, width);
   pack_rows(q + 2 * size.C, stride, size.T, size.D, m.v, m.keys, width);
   std::fill_n(m.dk, m.of_keys, 0.0f);
   std::fill_n(m.dv, m.of_keys, 0.0f);
   const auto scale = [&](int64_t) { return size.scale(); };
-  Ahead ahead(dq, 3 * size.T, size.D, size.C, 3 * turns(m.keys));
+  Later later{{dq, 3 * size.T, size.D, size.C, turns},
+              {next_q, 3 * size.T, size.D, size.C, turns},
+              {next_dy, size.T, size.D, size.C, turns}};
   for (int64_t i = 0; i < size.T; i += query_rows) {
     const int64_t valid = std::min(query_rows, size.T - i), columns = round_up(valid, 16), keys = i + columns;
     pack_rows(q + i * stride, stride, valid, size.D, m.q, columns, width);
     pack_rows(dy + i * size.C, size.C, valid, size.D, m.dy, columns, width);
     transpose_rows(m.q, columns, width, size.scale(), m.q_columns);
     transpose_rows(m.dy, columns, width, 1, m.dy_columns);
-    multiply_scores(ahead, m.k, width, size.D, keys, m.q_columns, columns, i, m.P);
-    multiply_scores(ahead, m.v, width, size.D, keys, m.dy_columns, columns, i, m.dS);
+    multiply_scores(later, m.k, width, size.D, keys, m.q_columns, columns, i, m.P);
+    multiply_scores(later, m.v, width, size.D, keys, m.dy_columns, columns, i, m.dS);
     for (int64_t c = 0; c < columns; c += lanes) {
       differentiate_columns(m.P + c, m.dS + c, i + c + 1, round_up(i + c + 1, 16),
                             load_first_or(log_sums + i + c, valid - c, 0));
     }
     const auto seen = [=](int64_t query, int64_t queries) { return Steps{0, i + query + queries}; };
     const auto seen_by = [=](int64_t key, int64_t) { return Steps{std::max<int64_t>(0, key - i), valid}; };
-    multiply(ahead, {columns, width, m.dS, 1, query_rows, m.k, width, m.dq, width}, false, seen);
-    multiply(ahead, {keys, width, m.dS, query_rows, 1, m.q, width, m.dk, width}, true, seen_by);
-    multiply(ahead, {keys, width, m.P, query_rows, 1, m.dy, width, m.dv, width}, true, seen_by);
+    multiply(later, {columns, width, m.dS, 1, query_rows, m.k, width, m.dq, width}, false, seen);
+    multiply(later, {keys, width, m.dS, query_rows, 1, m.q, width, m.dk, width}, true, seen_by);
+    multiply(later, {keys, width, m.P, query_rows, 1, m.dy, width, m.dv, width}, true, seen_by);
     store_rows(m.dq, width, valid, size.D, scale, dq + i * stride, stride);
   }
   store_rows(m.dk, width, size.T, size.D, scale, dq + size.C, stride);
