@@ -28,14 +28,17 @@ void sum_columns(const Tensor& c, Tensor& sums) {
       const T* rows = c.data<T>();
       Sum* to = sums.mutable_data<Sum>();
       parallel_ranges(N, columns_each, [=](int64_t begin, int64_t end) {
+        using Real = Computing<T>;
+        using Rounded = Computing<Sum>;
+        const auto add = HS_FOR_THIS_CPU(add_row<Real>);
         double total[columns_each] = {};
         Block<T> block;
         for (int64_t row = 0; row < M; ++row) {
-          const Computing<T>* values = block.read(rows + row * N + begin, end - begin);
-          HS_FOR_THIS_CPU(add_row<Computing<T>>)(values, end - begin, total);
+          const Real* values = block.read(rows + row * N + begin, end - begin);
+          add(values, end - begin, total);
         }
         for (int64_t j = 0; j < end - begin; ++j) {
-          to[begin + j] = from_computing<Sum>(static_cast<Computing<Sum>>(total[j]));
+          to[begin + j] = from_computing<Sum>(static_cast<Rounded>(total[j]));
         }
       });
     });
