@@ -10,8 +10,8 @@
 //
 // After the last slice, the sums of 64 columns of a strip become C at once (kernels/gemm/finish.h), while they are in
 // the caches. op(A) is read where it lies if it is f32, or pairs along its rows; other 16-bit values are packed
-// once for the whole call, and f32 cells that are not along its rows for each slice of a tile. A small op(B) is packed
-// once for all tiles. Few tiles and a long K: K is cut into parts, whose sums are added in order. Memory delivers while
+// once for the whole call, and f32 cells a page or more apart for each slice of a tile. A small op(B) is packed once
+// for all tiles. Few tiles and a long K: K is cut into parts, whose sums are added in order. Memory delivers while
 // strips are multiplied: what comes next is requested a few lines a strip. All borders depend on M, N and K only.
 //
 // A variant is a class:
@@ -22,7 +22,7 @@
 //     static constexpr int64_t max_rows, max_sums;        // of a tile
 //     static constexpr int64_t max_shared;                // cells of an op(B) that is packed once for all tiles
 //     static constexpr bool rows_first;    // packed op(A) must be (rows, steps), whole 16 x 16 blocks
-//     static constexpr bool packs_strips;  // op(A) is packed for each slice if its rows lie side by side
+//     static constexpr bool packs_strips;  // op(A) is packed for each slice if its steps are pages apart
 //     struct Session;                      // alive while a thread multiplies
 //     static void pack_k_rows(from, from_stride, rows, count, to, to_stride);  // a row of `to` from `depth` rows
 //     static void pack_k_row(row, count, to);                                  // a row of `count` values of k
@@ -278,7 +278,7 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
   const int64_t m = tile.m, n = tile.n, rows = tile.rows, columns = tile.columns, k_end = tile.k_end;
   const int64_t strip_rows = Product::strip_rows(std::min(width, columns));
   const int64_t turns = ((rows + strip_rows - 1) / strip_rows) * ((columns + width - 1) / width);
-  const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
+  const bool pack = Product::packs_strips && a.row == 1 && a.step >= 1024;  // less: steps share pages
   // Of one slice and panel, every strip's sums take the same place.
   const int64_t sums_row = k_end - tile.k <= slice && width == tile_columns ? 0 : tile_columns;
   float* in_place = nullptr;
@@ -301,8 +301,8 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     }
     if constexpr (Product::packs_strips) {
       const int64_t more = last ? std::min(slice, k_end - tile.k) : std::min(slice, k_end - next);
-      if (pack) {
-        pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
+      if (pack) pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
+      if (a.row == 1) {
         if (!last) next_a = Ahead(a.at(m, next).cells, more, rows, a.step, turns);
       } else if (a.step == 1 && rows < M) {  // otherwise op(A) is in the caches already
         next_a = last ? Ahead(a.at(m + rows, tile.k).cells, tile.rows_below, more, a.row, turns)
