@@ -16,14 +16,9 @@ Tensor normalize_image(const Tensor& images, const PixelScale& scale, DType type
 namespace {
 
 void normalize_image_cpu(const NormalizeImageForward& call) {
+  const auto normalize = [scale = call.scale](uint8_t pixel) { return normalized(pixel, scale); };
   for_float_type(call.y.dtype(), [&]<class T>() {
-    const uint8_t* pixels = call.images.data<uint8_t>();
-    T* y = call.y.mutable_data<T>();
-    T results[256];  // of each pixel there is, which takes two divisions
-    for (int i = 0; i < 256; ++i) results[i] = from_computing<T>(normalized(static_cast<float>(i), call.scale));
-    parallel_ranges(call.images.size(), elementwise_grain, [=, &results](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = results[pixels[i]];
-    });
+    map_elements(call.images.size(), normalize, call.y.mutable_data<T>(), call.images.data<uint8_t>());
   });
 }
 
