@@ -1,6 +1,6 @@
 // The matrix product in blocks, internal to kernels/gemm/: the variants "blocked", "avx512_bf16", "avx512_fp16" and
-// "amx". C is cut into tiles, K into slices. A thread packs a slice of op(B)'s columns of its tile into panels, one of
-// which stays in the first-level cache, and multiplies the tile's rows by it, strip by strip:
+// "amx". C is cut into tiles, K into slices. A thread packs a slice of op(B)'s columns, panel by panel, each of which
+// stays in the first-level cache while the tile's rows are multiplied by it, strip by strip:
 //
 //                  64 columns (16 with AVX2), in vectors
 //                  |--|--|--|--|
@@ -272,7 +272,7 @@ template <class Product, class T>
 void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& tile, const Finish& finish, float* partial,
                    int64_t partial_rows, const Cell* shared, int64_t slice_cells) {
   constexpr int64_t slice = Product::max_steps * Product::depth, width = Product::panel_columns;
-  alignas(64) Cell packed_panels[Product::max_sums / 128 * Product::max_steps];
+  alignas(64) Cell packed_panel[Product::panel_columns * Product::max_steps];
   alignas(64) Cell packed[Product::packs_strips ? (Product::max_rows / 6 + 1) * packed_strip<Product> : 1];
   alignas(64) float sums[Product::max_sums];
   const int64_t m = tile.m, n = tile.n, rows = tile.rows, columns = tile.columns, k_end = tile.k_end;
@@ -289,11 +289,9 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     const int64_t depth = std::min(slice, k_end - k), steps = steps_of<Product>(depth), next = k + depth;
     const bool add = k > tile.k, last = next == k_end;
     const Left left = a.at(m, k / Product::depth);
-    const Cell* panels = shared ? shared + k / slice * slice_cells : packed_panels;
     Ahead next_a, next_b;
     if (!shared) {
       const int64_t more = std::min(slice, k_end - next);
-      pack_panels<Product>(b, n, columns, k, depth, packed_panels);
       if (!last) {
         next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
                               : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
@@ -312,12 +310,13 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     for (int64_t c = 0; c < columns; c += width) {  // a panel; j: its place in a block of 64 columns of C
       const int64_t j = c % tile_columns, block = c - j, in_block = std::min(tile_columns, columns - block);
       const int64_t now = std::min(width, columns - c);  // columns of the panel
+      const Cell* panel = shared ? shared + k / slice * slice_cells + c * Product::max_steps : packed_panel;
+      if (!shared) pack_panels<Product>(b, n + c, now, k, depth, packed_panel);
       for_strips(rows, strip_rows, Product::rows_first ? 16 : 1, [&](int64_t row, int64_t count, int64_t i) {
         next_a.request(), next_b.request();  // a few lines of what the next slice needs
         if (last && !partial) finish.prefetch(m + row, n + c, count, now);
         float* sum = sums + block * round_up(rows, 16) + row * sums_row;
         const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
-        const Cell* const panel = panels + c * Product::max_steps;
         if constexpr (Product::stores_rows) {
           if (in_place)  // C, f32, nothing to finish: the sums themselves
             return Product::multiply(strip, panel, count, now, steps, in_place + row * finish.N + c, add, finish.N);
