@@ -99,9 +99,9 @@ class Loader : public BatchSource {  // see the head of this file
  private:
   // state      what happens in the slot, and what it waits for      becomes the next state
   // free       nothing                                              when next() requests a batch up to `prefetch` ahead
-  // filling    begin_fill() waits until the slot's last upload      when the samples are read
-  //            has read the host buffer; samples are read into it
-  // uploading  upload() starts a copy, which waits for `released`   when next() reaches this batch
+  // filling    begin_fill() waits until the slot's last upload      when upload() has started their copy, which waits
+  //            has read the host buffer; samples are read into it   for `released`
+  // uploading  the copy                                             when next() reaches this batch
   // in_use     hand_over(): kernels wait for `uploaded`             free, when no tensor of the batch is left:
   //                                                                 try_release() records `released`
   enum class State { free, filling, uploading, in_use };
