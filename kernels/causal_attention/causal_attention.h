@@ -53,6 +53,7 @@ struct AttentionSizes {
 
   // One per sequence and head; none of sequences without positions, whose memory may be at a null pointer.
   int64_t slices() const { return T == 0 ? 0 : B * heads; }
+  // The next slice, or this one if it is the last.
   int64_t after(int64_t slice) const { return slice + 1 < slices() ? slice + 1 : slice; }
   // The first number of a slice: of q in qkv (k and v follow after C and 2C), and of y. Rows are 3C and C apart.
   int64_t in_qkv(int64_t slice) const { return slice / heads * T * 3 * C + slice % heads * D; }
