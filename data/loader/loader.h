@@ -73,9 +73,10 @@ class Loader : public BatchSource {  // see the head of this file
   Loader& operator=(const Loader&) = delete;
 
   // Returns the next batch; waits until it is ready. Its tensors may be kept for any length of time: a slot is reused
-  // once no tensor of its batch is left. (Dropping them before the next call keeps the number of slots at prefetch
-  // + 2.) If reading a sample throws, the call for its batch throws that, with the sample's index in the message. All
-  // worker threads have then ended and the position has not moved: next() tries again, seek() goes elsewhere.
+  // once no tensor of its batch is left. (There are prefetch + 1 slots if each batch is dropped before the next call,
+  // and prefetch + 2 if one is kept until that has returned.) If reading a sample throws, the call for its batch throws
+  // that, with the sample's index in the message. All worker threads have then ended and the position has not moved:
+  // next() tries again, seek() goes elsewhere.
   Batch next() override;
 
   int64_t samples() const override { return source_.info().count; }
@@ -99,8 +100,8 @@ class Loader : public BatchSource {  // see the head of this file
  private:
   // state      what happens in the slot, and what it waits for      becomes the next state
   // free       nothing                                              when next() requests a batch up to `prefetch` ahead
-  // filling    begin_fill() waits until the slot's last upload      when upload() has started their copy, which waits
-  //            has read the host buffer; samples are read into it   for `released`
+  // filling    begin_fill() waits until the slot's last upload      when upload() has started the buffer's copy,
+  //            has read the host buffer; samples are read into it   which waits for `released`
   // uploading  the copy                                             when next() reaches this batch
   // in_use     hand_over(): kernels wait for `uploaded`             free, when no tensor of the batch is left:
   //                                                                 try_release() records `released`

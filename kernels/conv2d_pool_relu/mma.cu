@@ -9,7 +9,9 @@
 // so bias, maximum and ReLU need no other lane; dropout follows when 8 channels, a group of its random numbers, are
 // stored at once. Only y and `winner` reach global memory. Pixels of one place in neighbouring windows are two columns
 // apart: the tile keeps the columns of even index before those of odd index, and then they are neighbours without bank
-// conflicts. The weights of the next tap are copied while one is multiplied. Next: mma_backward.cu.
+// conflicts, if the 8 windows are of one row. A window below lies 2 row_pixels further: with 12 windows in a row (52
+// pixels) there are none either; with 5 (24 pixels) windows 5 to 7 meet the banks of 0 to 2.
+// The weights of the next tap are copied while one is multiplied. Next: mma_backward.cu.
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"

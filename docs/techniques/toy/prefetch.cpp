@@ -5,7 +5,7 @@
 //   loaded_i = max(the first worker that is free, end_{i-1-depth}) + load_i     its slot is free since that step's end
 //   end_i    = max(end_{i-1}, loaded_i) + compute
 // Depth is for what is uneven: if loads take as long as steps on average, with a spread of s, the loop waits for about
-// s^2 / (2 (depth - 0.4) compute) in each step.
+// s^2 / (2 (depth - 0.4) compute) in each step, where loads are spread evenly from 0 to twice that.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
