@@ -292,12 +292,14 @@ class Trainings(Case):
                 counted[0] += 1
                 time.sleep(0.001)
         threading.Thread(target=count).start()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what runs in the background
         threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             with self.assertRaises(KeyboardInterrupt):
                 hs.train(net, arena, digits(), digits(64), epochs=100000, progress=False)
         finally:
             ended.set()
+            signal.signal(signal.SIGINT, before)
         self.assertGreater(counted[0], 20)
         self.assertTrue(np.isfinite(arena.values.numpy()).all())
         hs.train(net, arena, digits(), digits(64), epochs=1, progress=False)
