@@ -96,8 +96,8 @@ inline Vec exp(Vec x) {
   return x < smallest ? Vec{} : result;
 }
 
-// x = 2^x, several side by side, which hides the time that a step takes, for -127 <= x < 127.5: off by at most 2 units
-// in the last place, and 0 at -127. NaN stays NaN. In fewer steps than exp(), because x - n is exact.
+// x = 2^x, several side by side, which hides the time that a step takes, for -126 <= x < 127.5: off by at most 2 units
+// in the last place. NaN stays NaN. In fewer steps than exp(), because x - n is exact.
 template <int n>
 void exp2_of_bounded(Vec (&x)[n]) {
   constexpr float magic = 0x1.8p23f;
@@ -115,11 +115,13 @@ void exp2_of_bounded(Vec (&x)[n]) {
   }
 }
 
-// The same for any x < 127.5: 0 below -126.5.
+// The same for any x < 127.5: 0 below -126.
 template <int n>
 void exp2(Vec (&x)[n]) {
-  HS_UNROLL for (int i = 0; i < n; ++i) x[i] = larger(broadcast(-127.0f), x[i]);
-  exp2_of_bounded(x);
+  Vec power[n];
+  HS_UNROLL for (int i = 0; i < n; ++i) power[i] = x[i];
+  exp2_of_bounded(power);
+  HS_UNROLL for (int i = 0; i < n; ++i) x[i] = x[i] < -126.0f ? Vec{} : power[i];
 }
 
 // 1 / x, off by at most 1 unit in the last place. REQUIRES: x and 1 / x are neither subnormal nor infinite, or x is NaN
