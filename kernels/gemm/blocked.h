@@ -290,12 +290,10 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     const bool add = k > tile.k, last = next == k_end;
     const Left left = a.at(m, k / Product::depth);
     Ahead next_a, next_b;
-    if (!shared) {
+    if (!shared && !last) {
       const int64_t more = std::min(slice, k_end - next);
-      if (!last) {
-        next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
-                              : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
-      }
+      next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
+                            : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
     }
     if constexpr (Product::packs_strips) {
       const int64_t more = last ? std::min(slice, k_end - tile.k) : std::min(slice, k_end - next);
