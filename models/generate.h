@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/device.h"
-#include "models/models.h"
+#include "models/description.h"
 
 namespace hs {
 

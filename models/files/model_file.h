@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/files/safetensors.h"
-#include "models/models.h"
+#include "models/description.h"
 
 namespace hs {
 
