@@ -13,10 +13,11 @@
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/feed_forward/gelu_feed_forward.h"
+#include "kernels/gelu/gelu.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "models/layers.h"
-#include "models/lora.h"
 #include "models/models.h"
 
 namespace hs {
@@ -70,10 +71,16 @@ class TransformerBlock : public Module {
   Tensor forward(const Tensor& x) override {
     // The sum over all blocks stays f32 in an Autocast scope.
     const Tensor y = add(x, projection_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
-    return add(y, gelu_feed_forward(norm2_.forward(y), fc_, fc_projection_));
+    return add(y, feed_forward(norm2_.forward(y)));
   }
 
  private:
+  // As one op, if there are no adapters.
+  Tensor feed_forward(const Tensor& x) {
+    const bool is_adapted = fc_.is_adapted() || fc_projection_.is_adapted();
+    return is_adapted ? fc_projection_.forward(gelu(fc_.forward(x)))
+                      : gelu_feed_forward(x, fc_.weight(), fc_projection_.weight());
+  }
   static Tensor initial(int64_t in, int64_t out, LayerKeys& keys, double deviation = default_deviation) {
     return normal_init({in, out}, deviation, keys.seed(), keys.next());
   }
@@ -83,7 +90,7 @@ class TransformerBlock : public Module {
   }
   const int64_t heads_;
   Norm norm1_, norm2_;
-  LoraLinear qkv_, projection_, fc_, fc_projection_;
+  Linear qkv_, projection_, fc_, fc_projection_;
 };
 
 class CharGpt : public StagedModel {

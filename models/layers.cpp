@@ -9,7 +9,6 @@
 #include "engine/checkpoint.h"
 #include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
@@ -60,33 +59,13 @@ Tensor initial_bias(Init init, int64_t size, int64_t fan_in, uint64_t seed, uint
 
 }  // namespace
 
-void AdaptableLayer::adapt(const LoraOptions& options, LayerKeys& keys) {
-  const int64_t in = weight_.shape()[0], out = weight_.shape()[1];
-  check(options.rank >= 1 && options.rank <= std::min(in, out),
-        "LoRA of rank {} for a weight {}: expected a rank from 1 to {}", options.rank, weight_.shape(),
-        std::min(in, out));
-  factor_ = options.factor();
-  const uint32_t layer = keys.next();
-  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
-  a_ = uniform_init({options.rank, in}, in, keys.seed(), layer, 0);
-  b_ = Tensor::zeros({out, options.rank}, DType::f32);
-  add_parameter(lora_names[0], a_, ParameterRole::adapter);
-  add_parameter(lora_names[1], b_, ParameterRole::adapter);
+void WeightLayer::adapt(const LoraOptions& options, LayerKeys& keys) {
+  adapters_ = std::make_shared<Adapters>(weight_.shape(), options, keys);
+  add_parameter(lora_names[0], adapters_->a, ParameterRole::adapter);
+  add_parameter(lora_names[1], adapters_->b, ParameterRole::adapter);
 }
 
-Tensor AdaptableLayer::adapted_weight() const {
-  const Op op("adapted_weight");
-  const GemmOptions transposed{.transpose_a = true, .transpose_b = true, .alpha = static_cast<float>(factor_)};
-  GemmOptions added = transposed;
-  added.beta = 1;
-  Tensor weight = weight_.detach().clone();
-  matmul_into(a_, b_, added, weight);
-  return record("adapted_weight", weight, {a_, b_},
-                [a = a_.saved(), b = b_.saved(), transposed, to_a = GradientTarget(a_),
-                 to_b = GradientTarget(b_)](const Tensor& dweight) -> Gradients {
-                  return {matmul_gradient(b, dweight, transposed, to_a), matmul_gradient(dweight, a, transposed, to_b)};
-                });
-}
+Tensor WeightLayer::weight() const { return adapters_ ? adapters_->merged(weight_) : weight_; }
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias,
                Init init)
@@ -139,7 +118,15 @@ Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init, P
   add_parameter("bias", bias_, ParameterRole::bias);
 }
 
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight(), bias_); }
+Linear::Linear(const Tensor& weight) {
+  weight_ = weight;
+  add_parameter("weight", weight_, ParameterRole::matrix);
+}
+
+Tensor Linear::forward(const Tensor& x) {
+  const Tensor y = linear(x, weight_, bias_);
+  return adapters_ ? adapters_->add_to(y, x) : y;
+}
 
 DropoutRule Dropout::rule() const {
   const Ambient& now = ambient();
@@ -172,10 +159,10 @@ void StagedModel::adapt(const LoraOptions& options, LayerKeys& keys, Freeze froz
   freeze(frozen);
   const int64_t trained = parameter_count();
   visit([&](Module& module) {
-    auto* const layer = dynamic_cast<AdaptableLayer*>(&module);
+    auto* const layer = dynamic_cast<WeightLayer*>(&module);
     if (layer && !layer->parameters().front().is_head) layer->adapt(options, keys);
   });
-  check(parameter_count() > trained, "this model has no layer that takes adapters; Linear, Conv2d and LoraLinear do");
+  check(parameter_count() > trained, "this model has no layer that takes adapters; Linear and Conv2d do");
 }
 
 Tensor StagedModel::run(size_t begin, size_t end, const Tensor& x) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,32 +29,28 @@ enum class Bias : bool { off, on };  // whether a layer has one
 enum class Init : uint8_t { uniform, he_normal };
 
 class Dropout;
-struct LoraOptions;  // models/lora.h
 
-// A layer with a matrix and perhaps a bias, to which adapters can be added (models/lora.h).
-class AdaptableLayer : public Module {
+class Adapters;
+struct LoraOptions;
+
+// A layer with a matrix and perhaps a bias, beside which there may be adapters (models/lora.h).
+class WeightLayer : public Module {
  public:
-  // Adds lora_A.weight, uniform in +-1/sqrt(in), and lora_B.weight, zeros. Throws Error (usage) unless
-  // 1 <= rank <= in and out.
+  // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight.
   // REQUIRES: it has none yet, and is frozen: the weight gets no gradient beside them
   void adapt(const LoraOptions& options, LayerKeys& keys);
-  Tensor weight() const { return a_.defined() ? adapted_weight() : weight_; }  // (in, out): what x is multiplied by
-  const Tensor& bias() const { return bias_; }                                 // (out), or undefined
+  bool is_adapted() const { return adapters_ != nullptr; }
+  Tensor weight() const;                        // (in, out): what x is multiplied by
+  const Tensor& bias() const { return bias_; }  // (out), or undefined
 
  protected:
-  // A layer sets and registers the two that it has; adapt() adds the others.
-  Tensor weight_;      // (in, out), where in is KH*KW*C of a convolution
-  Tensor bias_;        // (out), or undefined
-  Tensor a_, b_;       // (r, in) and (out, r), or undefined
-  double factor_ = 0;  // alpha / r
-
- private:
-  // W + (alpha / r) (B A)^T, a new tensor in each call, whose gradient goes on to A and B: a product, and two in
-  // backward.
-  Tensor adapted_weight() const;
+  // A layer sets and registers the two that it has.
+  Tensor weight_;                       // (in, out), where in is KH*KW*C of a convolution
+  Tensor bias_;                         // (out), or undefined
+  std::shared_ptr<Adapters> adapters_;  // null: none
 };
 
-class Conv2d : public AdaptableLayer {  // conv2d() with its parameters
+class Conv2d : public WeightLayer {  // conv2d() with its parameters
  public:
   // keys: the model's, which number its layers
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
@@ -81,12 +78,13 @@ class BatchNorm2d : public Module {
   Tensor weight_, bias_, running_mean_, running_var_;  // (channels) each
 };
 
-class Linear : public AdaptableLayer {  // linear() with its parameters
+class Linear : public WeightLayer {  // linear() with its parameters
  public:
   // keys: the model's, which number its layers; role: of the weight
   Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform,
          ParameterRole role = ParameterRole::matrix);
-  Tensor forward(const Tensor& x) override;  // (N, in) -> (N, out)
+  explicit Linear(const Tensor& weight);     // (in, out), without a bias
+  Tensor forward(const Tensor& x) override;  // (..., in) -> (..., out)
 };
 
 class Head : public Linear {  // the last layer of a classifier

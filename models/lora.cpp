@@ -4,28 +4,38 @@
 
 #include "engine/check.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/feed_forward/gelu_feed_forward.h"
-#include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
 
 namespace hs {
 
-LoraLinear::LoraLinear(const Tensor& weight) {
-  weight_ = weight;
-  add_parameter("weight", weight_, ParameterRole::matrix);
+Adapters::Adapters(const Shape& weight, const LoraOptions& options, LayerKeys& keys) : factor_(options.factor()) {
+  const int64_t in = weight[0], out = weight[1];
+  check(options.rank >= 1 && options.rank <= std::min(in, out),
+        "LoRA of rank {} for a weight {}: expected a rank from 1 to {}", options.rank, weight, std::min(in, out));
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  a = uniform_init({options.rank, in}, in, keys.seed(), keys.next(), 0);
+  b = Tensor::zeros({out, options.rank}, DType::f32);
 }
 
-Tensor LoraLinear::forward(const Tensor& x) {
-  Tensor y = linear(x, weight_, {});
-  if (!a_.defined()) return y;
+Tensor Adapters::add_to(const Tensor& y, const Tensor& x) const {
   // (..., r). Scaled here, where it is small: a tensor (..., out) less, in both directions.
-  const Tensor low = scale(linear(x, a_, {}, WeightOrder::out_in), factor_);
-  return add(y, linear(low, b_, {}, WeightOrder::out_in));
+  const Tensor low = scale(linear(x, a, {}, WeightOrder::out_in), factor_);
+  return add(y, linear(low, b, {}, WeightOrder::out_in));
 }
 
-Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two) {
-  if (one.a_.defined() || two.a_.defined()) return two.forward(gelu(one.forward(x)));
-  return gelu_feed_forward(x, one.weight_, two.weight_);
+Tensor Adapters::merged(const Tensor& weight) const {
+  const Op op("merged_weight");
+  const GemmOptions transposed{.transpose_a = true, .transpose_b = true, .alpha = static_cast<float>(factor_)};
+  GemmOptions added = transposed;
+  added.beta = 1;
+  Tensor sum = weight.detach().clone();
+  matmul_into(a, b, added, sum);
+  return record("merged_weight", sum, {a, b},
+                [a = a.saved(), b = b.saved(), transposed, to_a = GradientTarget(a),
+                 to_b = GradientTarget(b)](const Tensor& dweight) -> Gradients {
+                  return {matmul_gradient(b, dweight, transposed, to_a), matmul_gradient(dweight, a, transposed, to_b)};
+                });
 }
 
 bool is_adapter(const std::string& parameter) {

@@ -4,8 +4,8 @@
 //   y = x W + (alpha / r) (x A^T) B^T
 // B starts at zero, so that training starts with the network as it was. A and B lie as in Hugging Face's peft.
 //
-// LoraLinear, whose x has many rows, computes it so. The layers of models/layers.h form W + (alpha / r) (B A)^T once
-// for each forward pass, which a convolution's matrix permits too.
+// Linear computes it so. Conv2d, whose x A^T would be a second convolution, forms W + (alpha / r) (B A)^T once for each
+// forward pass, and so does mlp, whose two layers are one op.
 #pragma once
 
 #include <filesystem>
@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "engine/files/safetensors.h"
-#include "models/layers.h"
+#include "engine/module.h"
 
 namespace hs {
 
 class OutputFolder;
+class StagedModel;
 
 // The size of adapters.
 struct LoraOptions {
@@ -29,14 +30,20 @@ struct LoraOptions {
   double factor() const { return used_alpha() / static_cast<double>(rank); }
 };
 
-// A linear layer without bias, to which adapters can be added: (..., in) -> (..., out).
-class LoraLinear : public AdaptableLayer {
+// A and B beside the matrix W of one layer, whose parameters they are.
+class Adapters {
  public:
-  explicit LoraLinear(const Tensor& weight);  // (in, out)
-  Tensor forward(const Tensor& x) override;
+  // A starts uniform in +-1/sqrt(in), B with zeros. Throws Error (usage) unless 1 <= rank <= in and out.
+  Adapters(const Shape& weight, const LoraOptions& options, LayerKeys& keys);  // weight: (in, out), of W
+  Tensor add_to(const Tensor& y, const Tensor& x) const;                       // y + (alpha / r) (x A^T) B^T
+  // W + (alpha / r) (B A)^T, a new tensor, whose gradient goes on to A and B, and not to W: a product, and two in
+  // backward.
+  Tensor merged(const Tensor& weight) const;
 
-  // two.forward(gelu(one.forward(x))), as one op if neither has adapters.
-  friend Tensor gelu_feed_forward(const Tensor& x, LoraLinear& one, LoraLinear& two);
+  Tensor a, b;  // (r, in) and (out, r)
+
+ private:
+  double factor_;  // alpha / r
 };
 
 inline constexpr const char* lora_names[] = {"lora_A.weight", "lora_B.weight"};  // the parameters A and B of a layer

@@ -14,9 +14,9 @@ constexpr const char *adapter_format = "halfstep adapters", *adapter_version = "
 constexpr const char *tensors_name = "adapter_model.safetensors", *config_name = "adapter_config.json";
 
 // The adapters of a model alone, by peft's names.
-class Adapters : public Module {
+class AllAdapters : public Module {
  public:
-  explicit Adapters(Module& model) {
+  explicit AllAdapters(Module& model) {
     for (const NamedParameter& parameter : model.parameters()) {
       if (is_adapter(parameter.name))
         add_parameter("base_model.model." + parameter.name, *parameter.value, parameter.role);
@@ -38,7 +38,7 @@ std::set<std::string> target_modules(const std::vector<NamedTensor>& adapters) {
 }  // namespace
 
 void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions& options, const std::string& base) {
-  Adapters adapters(model);
+  AllAdapters adapters(model);
   const std::vector<NamedTensor> tensors = parameters_of(adapters);
   write_safetensors(folder.path() / tensors_name, tensors,
                     {{"format", adapter_format},
@@ -68,7 +68,7 @@ LoraOptions load_adapters(StagedModel& model, const std::string& base, const std
   }
   LayerKeys keys(0);
   model.adapt(options, keys);
-  Adapters adapters(model);
+  AllAdapters adapters(model);
   load_parameters(adapters, file);
   return options;
 }

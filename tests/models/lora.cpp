@@ -121,9 +121,9 @@ TEST_CASE("a layer's result and its gradients are those of the formula") {
   LayerKeys keys(1);
   Tensor weight = random_tensor({in, out}, 1), x = random_tensor({N, in}, 2);
   const Tensor dy = random_tensor({N, out}, 3);
-  class Frozen : public LoraLinear {
+  class Frozen : public Linear {
    public:
-    using LoraLinear::LoraLinear;
+    using Linear::Linear;
     void freeze_and_adapt(LayerKeys& of) { freeze(), adapt({.rank = rank, .alpha = 3}, of); }
   } layer(weight);
   layer.freeze_and_adapt(keys);

@@ -1,4 +1,4 @@
-// The toy's layer, its gradients and its merged weight are those of the engine's LoraLinear.
+// The toy's layer, its gradients and its merged weight are those of the engine's Linear.
 #define main main_of_lora
 #include "docs/techniques/toy/lora.cpp"
 #undef main
@@ -8,12 +8,13 @@
 #include "engine/autograd.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/reduce/reduce.h"
+#include "models/layers.h"
 #include "models/lora.h"
 
 TEST_CASE("toy: LoRA") {
   const Matrix x = numbers(samples * in, 1), W = numbers(in * out, 2), dy = numbers(samples * out, 3);
   const Adapters adapters = {numbers(rank * in, 4), numbers(out * rank, 5)};
-  hs::LoraLinear layer(hs::Tensor::from(W, {in, out}));
+  hs::Linear layer(hs::Tensor::from(W, {in, out}));
   hs::LayerKeys keys(1);
   const hs::LoraOptions options = {.rank = rank, .alpha = alpha};
   layer.adapt(options, keys);
