@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <ranges>
 #include <utility>
 
 #include "engine/check.h"
@@ -58,21 +59,18 @@ Tensor& gradient_of(GradInfo& leaf) {
   return leaf.grad;
 }
 
-GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets) {
-  bool any = false, all_zero = true;
-  for (const GradientTarget* target : targets) {
-    if (!target->wanted()) continue;
-    if (!target->has_buffer()) return GradientMode::fresh;
-    any = true;
-    all_zero = all_zero && target->info_->grad_is_zero;
+bool claim_gradients(std::initializer_list<const GradientTarget*> targets) {
+  auto wanted = std::views::filter(targets, &GradientTarget::wanted);
+  const bool all_buffers = std::ranges::all_of(wanted, &GradientTarget::has_buffer);
+  const bool all_zero = std::ranges::all_of(wanted, [](auto* target) { return target->info_->grad_is_zero; });
+  for (const GradientTarget* target : wanted) {
+    GradInfo& leaf = *target->info_;
+    leaf.is_claimed = all_buffers;
+    if (!all_buffers) continue;
+    if (!all_zero) gradient_of(leaf);  // fills in zeros where the gradient only counts as zeros
+    leaf.grad_is_zero = false, ++leaf.writes;
   }
-  for (const GradientTarget* target : targets) {
-    if (!target->wanted()) continue;
-    if (!all_zero) gradient_of(*target->info_);  // fills in zeros where the gradient only counts as zeros
-    target->info_->grad_is_zero = false;
-    ++target->info_->writes;
-  }
-  return !any ? GradientMode::fresh : all_zero ? GradientMode::replace : GradientMode::add;
+  return all_buffers && !all_zero;
 }
 
 namespace {
@@ -189,15 +187,13 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& node = order[place];
     Tensor dresult = std::exchange(interior[place], {}).sum;
-    if (!dresult.defined()) {  // every user of this value returned no gradient
-      node->backward = nullptr;
-      continue;
-    }
+    const Backward rule = std::exchange(node->backward, nullptr);  // at the end of this turn, what it saved is freed
+    if (!dresult.defined()) continue;                              // every user of this value returned no gradient
     Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
     Gradients gradients;
     const Op running(node->op);
     try {
-      gradients = node->backward(std::move(dresult));
+      gradients = rule(std::move(dresult));
     } catch (const Error& error) {
       throw error.with_message(fmt::format("backward of {}: {}", node->op, error.what()));
     }
@@ -209,9 +205,12 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       check(gradients[i].shape() == info->shape && gradients[i].dtype() == info->dtype,
             "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same", node->op, i,
             name(gradients[i].dtype()), gradients[i].shape(), name(info->dtype), info->shape);
-      leaf_or_interior(info, gradients[i]);
+      const bool is_there = info->is_claimed && gradients[i].raw_data() == info->grad.raw_data();
+      if (!is_there) leaf_or_interior(info, gradients[i]);
     }
-    node->backward = nullptr;  // frees what the closure saved, now
+    for (const auto& info : node->inputs) {
+      if (info) info->is_claimed = false;
+    }
   }
 }
 

@@ -34,6 +34,7 @@ struct GradInfo : NonCopyable {
   std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
   Tensor grad;                      // this and the rest: of leaves only; read it by gradient_of()
   bool grad_is_zero = false;        // grad counts as zeros, whatever it holds, until something is written to it
+  bool is_claimed = false;          // the rule that runs writes to grad itself
   uint32_t writes = 0;              // how often rules have written to grad since it was set to zero
   std::weak_ptr<const void> arena;  // expired unless a live ParameterArena owns the parameter
   bool lacks_arena = false;         // a module's parameter that is in no ParameterArena
@@ -68,13 +69,6 @@ void backward(const Tensor& y, Tensor dy = {});
 // The same, given y's place in the graph; y's data may already have been freed.
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
 
-// Where a rule writes the gradients of its parameters.
-enum class GradientMode : uint8_t {
-  fresh,    // to new tensors, which it returns
-  replace,  // to the leaves' buffers, which count as zeros; for these inputs it returns undefined tensors
-  add,      // to the leaves' buffers, added to what they hold; as above
-};
-
 // A parameter as a backward rule captures it, which does not need its bytes. If the leaf has a buffer for its gradient
 // (a parameter in the arena), the rule may write there directly, which saves a pass.
 class GradientTarget {
@@ -83,22 +77,22 @@ class GradientTarget {
   bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
   DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
 
-  // What to write to, by claim_gradients(); undefined if not wanted.
-  Tensor tensor(GradientMode mode, Device device) const {
-    if (!info_) return {};
-    return mode == GradientMode::fresh ? Tensor::empty(info_->shape, info_->dtype, device) : info_->grad;
+  // What to write to, and to return: the buffer if claim_gradients() claimed it, else a new tensor; undefined if not
+  // wanted.
+  Tensor tensor(Device device) const {
+    return !info_ ? Tensor() : info_->is_claimed ? info_->grad : Tensor::empty(info_->shape, info_->dtype, device);
   }
 
  private:
-  friend GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets);
+  friend bool claim_gradients(std::initializer_list<const GradientTarget*> targets);
   bool has_buffer() const { return !info_->node && info_->grad.defined(); }
 
   std::shared_ptr<GradInfo> info_;
 };
 
-// How a kernel that computes these gradients at once writes them: to the leaves' buffers if all that are wanted have
-// one. Counts them as written: the caller must write every element of each.
-GradientMode claim_gradients(std::initializer_list<const GradientTarget*> targets);
+// For a kernel that computes these gradients at once. Claims the leaves' buffers if all that are wanted have one, and
+// counts them as written: the caller must write every element of each. Returns whether it must add to what they hold.
+bool claim_gradients(std::initializer_list<const GradientTarget*> targets);
 
 // The gradient of a leaf, complete: where it only counts as zeros, there are zeros.
 Tensor& gradient_of(GradInfo& leaf);

@@ -63,17 +63,13 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
                      to_shift = GradientTarget(shift), to_mean = GradientTarget(kind.of_batch ? running_mean : none),
                      to_variance = GradientTarget(kind.of_batch ? running_variance : none)](
                         const Tensor& dy, const Tensor& more) -> Gradients {
-    const GradientMode mode = claim_gradients({&to_scale, &to_shift, &to_mean, &to_variance});
-    const bool fresh = mode == GradientMode::fresh;
+    const bool accumulate = claim_gradients({&to_scale, &to_shift, &to_mean, &to_variance});
     Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
-    Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
-    Tensor dmean = fresh ? Tensor() : to_mean.tensor(mode, dy.device());
-    Tensor dvariance = fresh ? Tensor() : to_variance.tensor(mode, dy.device());
-    batch_norm2d_backward({x, scale, mean, variance, dy, more, relu_y, shift, kind, mode == GradientMode::add, dx,
-                           dscale, dshift, dmean, dvariance, dresidual});
-    if (!fresh) return {dx, {}, {}, {}, {}, dresidual};
-    if (!kind.of_batch) return {dx, dscale, dshift, {}, {}, dresidual};
-    return {dx, dscale, dshift, mean, variance, dresidual};  // see the header
+    Tensor dscale = to_scale.tensor(dy.device()), dshift = to_shift.tensor(dy.device());
+    Tensor dmean = to_mean.tensor(dy.device()), dvariance = to_variance.tensor(dy.device());  // see the header
+    batch_norm2d_backward({x, scale, mean, variance, dy, more, relu_y, shift, kind, accumulate, dx, dscale, dshift,
+                           dmean, dvariance, dresidual});
+    return {dx, dscale, dshift, dmean, dvariance, dresidual};
   };
   const std::initializer_list<Tensor> inputs = {x, scale, shift, running_mean, running_variance, residual};
   if (ambient().fuse && on_cpu) {

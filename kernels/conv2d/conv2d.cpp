@@ -41,11 +41,10 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return record("conv2d", y, {input, weight, bias},
                 [x = input.saved(), w = w.saved(), s, needs_x = input.requires_grad(),
                  to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = claim_gradients({&to_weight, &to_bias});
+                  const bool accumulate = claim_gradients({&to_weight, &to_bias});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
-                  conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias});
-                  if (mode != GradientMode::fresh) dweight = dbias = {};
+                  Tensor dweight = to_weight.tensor(dy.device()), dbias = to_bias.tensor(dy.device());
+                  conv2d_backward({x, w, dy, s, accumulate, dx, dweight, dbias});
                   return {dx, dweight, dbias};
                 });
 }

@@ -35,18 +35,17 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   conv2d_pool_relu_forward({input, w, b, s, y, winner, dropped});
   const double factor = dropped ? dropout_scale(dropped->rate) : 1;
 
-  return record("conv2d_pool_relu", y, {input, weight, bias},
-                [x = input.saved(), w = w.saved(), winner = winner.saved(), s, factor, needs_x = input.requires_grad(),
-                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = claim_gradients({&to_weight, &to_bias});
-                  Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dweight = to_weight.tensor(mode, dy.device());
-                  Tensor dbias = to_bias.tensor(mode, dy.device());
-                  conv2d_pool_relu_backward(
-                      {x, w, winner, dy, s, mode == GradientMode::add, dx, dweight, dbias, static_cast<float>(factor)});
-                  if (mode != GradientMode::fresh) dweight = dbias = {};
-                  return {dx, dweight, dbias};
-                });
+  return record(
+      "conv2d_pool_relu", y, {input, weight, bias},
+      [x = input.saved(), w = w.saved(), winner = winner.saved(), s, factor, needs_x = input.requires_grad(),
+       to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+        const bool accumulate = claim_gradients({&to_weight, &to_bias});
+        Tensor dx = needs_x ? x.empty_like() : Tensor();
+        Tensor dweight = to_weight.tensor(dy.device());
+        Tensor dbias = to_bias.tensor(dy.device());
+        conv2d_pool_relu_backward({x, w, winner, dy, s, accumulate, dx, dweight, dbias, static_cast<float>(factor)});
+        return {dx, dweight, dbias};
+      });
 }
 
 }  // namespace

@@ -51,11 +51,10 @@ Tensor embedding(const Tensor& indices, const Tensor& table, const Tensor& posit
   return record("embedding", y, {table, positions},
                 [indices = indices.saved(), to_table = GradientTarget(table),
                  to_positions = GradientTarget(positions)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = claim_gradients({&to_table, &to_positions});
-                  Tensor dtable = to_table.tensor(mode, dy.device());
-                  Tensor dpositions = to_positions.tensor(mode, dy.device());
-                  embedding_backward({indices, dy, mode == GradientMode::add, dtable, dpositions});
-                  if (mode != GradientMode::fresh) return {{}, {}};
+                  const bool accumulate = claim_gradients({&to_table, &to_positions});
+                  Tensor dtable = to_table.tensor(dy.device());
+                  Tensor dpositions = to_positions.tensor(dy.device());
+                  embedding_backward({indices, dy, accumulate, dtable, dpositions});
                   return {dtable, dpositions};
                 });
 }

@@ -39,11 +39,11 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
         gradients[4] = bias_gradient(dy, to_bias2);
         if (!needs_x && !to_weight1.wanted() && !to_bias1.wanted()) return gradients;
         Tensor dh = h.empty_like();  // of the sum before the ReLU
-        // Straight into the leaf's buffer, if it may be overwritten and has the type in which the product sums.
-        const bool replaces = claim_gradients({&to_bias1}) == GradientMode::replace;
-        Tensor buffer = replaces ? to_bias1.tensor(GradientMode::replace, h.device()) : Tensor();
-        const bool is_summed_there = replaces && buffer.dtype() == h.dtype();
-        Tensor dbias1 = is_summed_there ? buffer : Tensor::empty({h.shape()[1]}, h.dtype(), h.device());
+        const bool adds = claim_gradients({&to_bias1});
+        gradients[2] = to_bias1.tensor(h.device());
+        // Straight to where it goes, if that may be overwritten and has the type in which the product sums.
+        const bool is_summed_there = !adds && gradients[2].defined() && gradients[2].dtype() == h.dtype();
+        Tensor dbias1 = is_summed_there ? gradients[2] : Tensor::empty({h.shape()[1]}, h.dtype(), h.device());
         gemm({.a = dy,
               .b = w2,
               .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward, .tf32 = tf32},
@@ -54,8 +54,12 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
               .bias_gradient = dbias1});
         if (needs_x) gradients[0] = matmul(dh, w1, {}, {.transpose_b = true, .tf32 = tf32});
         gradients[1] = matmul_gradient(x, dh, for_weight, to_weight1);
-        if (replaces && !is_summed_there) cast_forward({dbias1, buffer});
-        if (to_bias1.wanted() && !replaces) gradients[2] = cast(dbias1, to_bias1.dtype());
+        if (is_summed_there || !to_bias1.wanted()) return gradients;
+        if (adds) {
+          accumulate(cast(dbias1, to_bias1.dtype()), gradients[2]);
+        } else {
+          cast_forward({dbias1, gradients[2]});
+        }
         return gradients;
       });
 }

@@ -22,13 +22,11 @@ Tensor fused(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
                 [x = rows.saved(), sum = sum.saved(), w1 = w1.saved(), w2 = w2.saved(), shape = x.shape(),
                  needs_x = input.requires_grad(), to_weight1 = GradientTarget(weight1),
                  to_weight2 = GradientTarget(weight2)](const Tensor& gradient) -> Gradients {
-                  const GradientMode mode = claim_gradients({&to_weight1, &to_weight2});
+                  const bool accumulate = claim_gradients({&to_weight1, &to_weight2});
                   const Tensor dy = gradient.detach().reshape({x.shape()[0], w2.shape()[1]});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dweight1 = to_weight1.tensor(mode, dy.device()),
-                         dweight2 = to_weight2.tensor(mode, dy.device());
-                  gelu_feed_forward_backward({x, w1, w2, sum, dy, mode == GradientMode::add, dx, dweight1, dweight2});
-                  if (mode != GradientMode::fresh) dweight1 = dweight2 = {};
+                  Tensor dweight1 = to_weight1.tensor(dy.device()), dweight2 = to_weight2.tensor(dy.device());
+                  gelu_feed_forward_backward({x, w1, w2, sum, dy, accumulate, dx, dweight1, dweight2});
                   if (needs_x) dx = dx.reshape(shape);
                   return {dx, dweight1, dweight2};
                 });

@@ -31,19 +31,18 @@ void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, T
 
 Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter) {
   if (!parameter.wanted()) return {};
-  const GradientMode mode = claim_gradients({&parameter});
-  if (mode == GradientMode::add) options.beta = 1;
-  Tensor gradient = parameter.tensor(mode, a.device());
+  if (claim_gradients({&parameter})) options.beta = 1;
+  Tensor gradient = parameter.tensor(a.device());
   gemm({.a = a, .b = b, .options = options, .c = gradient});
-  return mode == GradientMode::fresh ? gradient : Tensor();
+  return gradient;
 }
 
 Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias) {
   if (!bias.wanted()) return {};
-  const GradientMode mode = claim_gradients({&bias});
-  Tensor sum = bias.tensor(mode, dy.device());
-  column_sum({dy, mode == GradientMode::add, sum});
-  return mode == GradientMode::fresh ? sum : Tensor();
+  const bool accumulate = claim_gradients({&bias});
+  Tensor sum = bias.tensor(dy.device());
+  column_sum({dy, accumulate, sum});
+  return sum;
 }
 
 // Rung 1 of gemm on the CPU: the definition. Row by row, each element of op(A) is multiplied by a row of op(B) and

@@ -25,11 +25,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
   return record("layer_norm", y, {x, scale, shift},
                 [x = x.saved(), scale = scale.saved(), rows = rows.saved(), needs_x = x.requires_grad(),
                  to_scale = GradientTarget(scale), to_shift = GradientTarget(shift)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = claim_gradients({&to_scale, &to_shift});
+                  const bool accumulate = claim_gradients({&to_scale, &to_shift});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
-                  layer_norm_backward({x, scale, rows, dy, mode == GradientMode::add, dx, dscale, dshift});
-                  if (mode != GradientMode::fresh) return {dx, {}, {}};
+                  Tensor dscale = to_scale.tensor(dy.device()), dshift = to_shift.tensor(dy.device());
+                  layer_norm_backward({x, scale, rows, dy, accumulate, dx, dscale, dshift});
                   return {dx, dscale, dshift};
                 });
 }

@@ -42,17 +42,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
       "linear", y, {input, weight, bias},
       [x = rows.saved(), w = w.saved(), shape = x.shape(), order, tf32, needs_x = input.requires_grad(),
        to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& gradient) -> Gradients {
-        const GradientMode mode = claim_gradients({&to_weight, &to_bias});
+        const bool accumulate = claim_gradients({&to_weight, &to_bias});
         const Tensor dy = as_rows(gradient);
         Tensor dx = needs_x ? x.empty_like() : Tensor();
-        Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
-        const LinearBackward call{x, w, dy, order, tf32, mode == GradientMode::add, dx, dweight, dbias};
+        Tensor dweight = to_weight.tensor(dy.device()), dbias = to_bias.tensor(dy.device());
+        const LinearBackward call{x, w, dy, order, tf32, accumulate, dx, dweight, dbias};
         if (x.device() == Device::cuda && linear_backward.is_taken(call)) {
           linear_backward(call);  // one kernel for all of them
         } else {
           backward_by_products(call);
         }
-        if (mode != GradientMode::fresh) dweight = dbias = {};
         if (needs_x && shape.rank() > 2) dx = dx.reshape(shape);
         return {dx, dweight, dbias};
       });

@@ -121,6 +121,32 @@ TEST_CASE("the gradient of a leaf is its own, not the caller's tensor") {
   CHECK(a.grad().data<float>() != dy.data<float>());
 }
 
+TEST_CASE("a leaf's own gradient as dL/dy is added to it") {
+  const Tensor a = leaf({3}), b = leaf({3});
+  backward(add(a, b), constant({3}, 5));
+  backward(add(a, b), a.grad());
+  CHECK(grad(a) == Floats{10, 12, 14});
+}
+
+TEST_CASE("a weight that an op reads as its input too gets both gradients, in an arena and outside of one") {
+  class Gram : public Module {  // w w^T
+   public:
+    Gram() { add_parameter("weight", weight = constant({2, 2}), ParameterRole::matrix); }
+    Tensor forward(const Tensor& w) override { return linear(w, w, {}, WeightOrder::out_in); }
+    Tensor weight;
+  } gram;
+  ParameterArena arena(gram);
+  const Tensor alone = leaf({2, 2});
+  const Floats both = {17, 24, 29, 42};  // (dy + dy^T) w, with dy = 1 2 3 4
+  backward(gram.forward(alone), constant({2, 2}));
+  CHECK(grad(alone) == both);
+  for (int step = 0; step < 2; ++step) {
+    arena.zero_gradients();
+    backward(gram.forward(gram.weight), constant({2, 2}));
+    CHECK(grad(gram.weight) == both);
+  }
+}
+
 // --- misuse ---
 
 TEST_CASE("a second backward over a used tape names the op and changes no gradient") {
