@@ -61,8 +61,10 @@ Tensor& gradient_of(GradInfo& leaf) {
 
 bool claim_gradients(std::initializer_list<const GradientTarget*> targets) {
   auto wanted = std::views::filter(targets, &GradientTarget::wanted);
-  const bool all_buffers = std::ranges::all_of(wanted, &GradientTarget::has_buffer);
-  const bool all_zero = std::ranges::all_of(wanted, [](auto* target) { return target->info_->grad_is_zero; });
+  // Of one leaf that is wanted twice, the second gradient would replace the first.
+  const auto is_alone = [&](auto* one) { return std::ranges::count(wanted, one->info_, &GradientTarget::info_) == 1; };
+  const bool all_buffers = std::ranges::all_of(wanted, [&](auto* one) { return one->has_buffer() && is_alone(one); });
+  const bool all_zero = std::ranges::all_of(wanted, [](auto* one) { return one->info_->grad_is_zero; });
   for (const GradientTarget* target : wanted) {
     GradInfo& leaf = *target->info_;
     leaf.is_claimed = all_buffers;
@@ -186,12 +188,15 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   leaf_or_interior(y, std::exchange(dy, {}));
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& node = order[place];
+    const Op running(node->op);
     Tensor dresult = std::exchange(interior[place], {}).sum;
     const Backward rule = std::exchange(node->backward, nullptr);  // at the end of this turn, what it saved is freed
     if (!dresult.defined()) continue;                              // every user of this value returned no gradient
     Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
+    for (const auto& info : node->inputs) {
+      if (info) info->is_claimed = false;
+    }
     Gradients gradients;
-    const Op running(node->op);
     try {
       gradients = rule(std::move(dresult));
     } catch (const Error& error) {
@@ -207,9 +212,6 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
             name(gradients[i].dtype()), gradients[i].shape(), name(info->dtype), info->shape);
       const bool is_there = info->is_claimed && gradients[i].raw_data() == info->grad.raw_data();
       if (!is_there) leaf_or_interior(info, gradients[i]);
-    }
-    for (const auto& info : node->inputs) {
-      if (info) info->is_claimed = false;
     }
   }
 }

@@ -90,8 +90,9 @@ class GradientTarget {
   std::shared_ptr<GradInfo> info_;
 };
 
-// For a kernel that computes these gradients at once. Claims the leaves' buffers if all that are wanted have one, and
-// counts them as written: the caller must write every element of each. Returns whether it must add to what they hold.
+// For a kernel that computes these gradients at once. Claims the leaves' buffers if all that are wanted have one of
+// their own, and counts them as written: the caller must write every element of each. Returns whether it must add to
+// what they hold.
 bool claim_gradients(std::initializer_list<const GradientTarget*> targets);
 
 // The gradient of a leaf, complete: where it only counts as zeros, there are zeros.

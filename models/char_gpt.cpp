@@ -43,7 +43,7 @@ class Norm : public Module {
   explicit Norm(int64_t width) : weight_(Tensor::from(std::vector<float>(static_cast<size_t>(width), 1), {width})) {
     add_parameter("weight", weight_, ParameterRole::norm);
   }
-  // A product follows, which in an Autocast scope would round the result.
+  // In the type of the product that follows: an Autocast scope's, or f32.
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight_, {}, 1e-5, ambient().autocast); }
 
  private:

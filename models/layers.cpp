@@ -60,6 +60,7 @@ Tensor initial_bias(Init init, int64_t size, int64_t fan_in, uint64_t seed, uint
 }  // namespace
 
 void WeightLayer::adapt(const LoraOptions& options, LayerKeys& keys) {
+  check(!adapters_, "adapt: the layer has adapters already, expected none; export the model with them, and adapt that");
   adapters_ = std::make_shared<Adapters>(weight_.shape(), options, keys);
   add_parameter(lora_names[0], adapters_->a, ParameterRole::adapter);
   add_parameter(lora_names[1], adapters_->b, ParameterRole::adapter);

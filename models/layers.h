@@ -36,18 +36,19 @@ struct LoraOptions;
 // A layer with a matrix and perhaps a bias, beside which there may be adapters (models/lora.h).
 class WeightLayer : public Module {
  public:
-  // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight.
-  // REQUIRES: it has none yet, and is frozen: the weight gets no gradient beside them
+  // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight,
+  // or if it has some. REQUIRES: it is frozen: the weight gets no gradient beside them
   void adapt(const LoraOptions& options, LayerKeys& keys);
   bool is_adapted() const { return adapters_ != nullptr; }
-  Tensor weight() const;                        // (in, out): what x is multiplied by
+  // (in, out): what x is multiplied by. With adapters a product, in each call.
+  Tensor weight() const;
   const Tensor& bias() const { return bias_; }  // (out), or undefined
 
  protected:
   // A layer sets and registers the two that it has.
   Tensor weight_;                       // (in, out), where in is KH*KW*C of a convolution
   Tensor bias_;                         // (out), or undefined
-  std::shared_ptr<Adapters> adapters_;  // null: none
+  std::shared_ptr<Adapters> adapters_;  // null: none; shared, as its type is incomplete here
 };
 
 class Conv2d : public WeightLayer {  // conv2d() with its parameters
@@ -132,7 +133,7 @@ class StagedModel : public Module {
   void set_segments(std::vector<Segment> segments);
 
   // Freezes these parameters and adds adapters to all layers but the head (models/lora.h). Throws Error (usage) if none
-  // takes them.
+  // takes them, or if there are some.
   void adapt(const LoraOptions& options, LayerKeys& keys, Freeze frozen = Freeze::all);
 
  protected:

@@ -74,7 +74,8 @@ std::vector<NamedTensor> merged_parameters(Module& module, const LoraOptions& op
   for (const NamedParameter& parameter : all) {
     if (is_adapter(parameter.name)) continue;
     const std::string layer = parameter.name.substr(0, parameter.name.rfind('.') + 1);
-    const Tensor a = find(layer + lora_names[0]), b = find(layer + lora_names[1]);
+    const bool is_weight = parameter.name == layer + "weight";
+    const Tensor a = is_weight ? find(layer + lora_names[0]) : Tensor(), b = find(layer + lora_names[1]);
     const Tensor value = parameter.value->detach();
     tensors.push_back({parameter.name, a.defined() ? merged(value, a, b, options.factor()) : value.to(Device::cpu)});
   }

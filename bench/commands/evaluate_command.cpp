@@ -40,7 +40,7 @@ class EvaluateCommand : public TrainedModelCommand {
 
   // Unlike hs::evaluate(), which needs sums alone, with the probabilities of each image.
   Classification classify(const SampleSource& test, Device device) const {
-    const ParameterArena arena(*loaded_.model, device);
+    const ParameterArena arena(*loaded_.model, device);  // moves the model there
     Loader loader(test, {.batch = test_batch, .shuffle = false, .device = device});
     const auto classes = static_cast<size_t>(test.info().classes);
     Classification result;
@@ -106,10 +106,10 @@ class EvaluateCommand : public TrainedModelCommand {
 
   void run(const cli::Flags& flags) override {
     load();
-    const char* other = reads_text() ? "--mistakes" : "--unknown";
-    if (flags.given(other)) {
-      fail(ExitCode::usage, "{}: is for models of {}, and {} is one of {}", other, reads_text() ? "images" : "a text",
-           printable(model_), reads_text() ? "a text" : "images");
+    const char* misplaced = reads_text() ? "--mistakes" : "--unknown";
+    if (flags.given(misplaced)) {
+      fail(ExitCode::usage, "{}: is for models of {}, and {} is one of {}", misplaced,
+           reads_text() ? "images" : "a text", printable(model_), reads_text() ? "a text" : "images");
     }
     outputs_.open();
     cli::use_threads(threads_);

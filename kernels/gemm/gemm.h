@@ -61,7 +61,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const G
 void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, Tensor& c);
 
 // Gradient of a parameter, a matrix, from its two factors, as a backward rule returns it: undefined if it is not
-// needed, or if it was added to the leaf's.
+// needed.
 Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter);
 
 // Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt requires.
@@ -80,8 +80,7 @@ struct ColumnSum {
 };
 constinit inline Kernel<ColumnSum> column_sum{"column_sum"};
 
-// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if it is not needed, or if it
-// was added to the leaf's.
+// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if it is not needed.
 Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias);
 
 }  // namespace hs

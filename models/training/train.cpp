@@ -74,8 +74,9 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     reporter.tell({at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
     result.seconds += steady_seconds() - start;
   };
-  // Evaluates and saves what is due after a step. Returns whether there is another one.
-  const auto follow_up = [&] {
+  // Evaluates and saves what is due after a step, or after the last one of a run that is resumed. Returns whether there
+  // is another one.
+  const auto evaluate_and_save = [&] {
     const bool time_is_up = runner->time_is_up(result.seconds);
     if (evaluator.must_validate(at, epoch.steps)) evaluator.validate(at);
     if (at.step == epoch.steps) {
@@ -96,8 +97,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   };
 
   try {
-    // The last step of a run that is resumed may lack its evaluation. Nothing follows the beginning of another one.
-    for (bool goes_on = follow_up(); goes_on; goes_on = !reporter.stopped && follow_up()) take_step();
+    for (bool goes_on = evaluate_and_save(); goes_on; goes_on = !reporter.stopped && evaluate_and_save()) take_step();
     losses.read_scales(result.loss_scales);
     if (!reporter.stopped && hooks.on_state) saver.save();
     // A run that ended within an epoch is tested after the save, so that no state has this test.

@@ -10,6 +10,7 @@
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduce.h"
@@ -144,6 +145,23 @@ TEST_CASE("a weight that an op reads as its input too gets both gradients, in an
     arena.zero_gradients();
     backward(gram.forward(gram.weight), constant({2, 2}));
     CHECK(grad(gram.weight) == both);
+  }
+}
+
+TEST_CASE("a parameter that an op takes twice gets both gradients, in an arena and outside of one") {
+  class Twice : public Module {  // layer_norm(x) * g + g
+   public:
+    Twice() { add_parameter("weight", g = constant({2}), ParameterRole::norm); }
+    Tensor forward(const Tensor& x) override { return layer_norm(x, g, g); }
+    Tensor g;
+  } twice;
+  const Tensor x = constant({1, 2}), alone = leaf({2});
+  backward(layer_norm(x, alone, alone), constant({1, 2}));
+  ParameterArena arena(twice);
+  for (int step = 0; step < 2; ++step) {
+    arena.zero_gradients();
+    backward(twice.forward(x), constant({1, 2}));
+    CHECK(grad(twice.g) == grad(alone));
   }
 }
 

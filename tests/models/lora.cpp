@@ -22,6 +22,7 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
@@ -88,6 +89,13 @@ TEST_CASE("char_gpt with rank 4: 32,768 trained values beside 812,288 frozen one
   CHECK(shape_of("transformer.h.3.mlp.c_proj.lora_A.weight") == Shape{4, 512});
   CHECK(shape_of("transformer.h.3.mlp.c_proj.lora_B.weight") == Shape{128, 4});
   CHECK(std::ranges::count_if(parameters, [](const auto& p) { return p.name.ends_with("lora_A.weight"); }) == 16);
+}
+
+TEST_CASE("adapters are added once") {
+  const auto model = adapted({.rank = 4});
+  LayerKeys keys(7);
+  CHECK(
+      error_of([&] { model->adapt({.rank = 4}, keys); }, ExitCode::usage).starts_with("adapt: the layer has adapters"));
 }
 
 TEST_CASE("A starts uniform in +-1/sqrt(in), B with zeros, so that the network computes what it did") {
