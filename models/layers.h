@@ -39,7 +39,7 @@ class WeightLayer : public Module {
   // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight,
   // or if it has some. REQUIRES: it is frozen: the weight gets no gradient beside them
   void adapt(const LoraOptions& options, LayerKeys& keys);
-  bool is_adapted() const { return adapters_ != nullptr; }
+  bool is_adapted() const { return adapters_ != nullptr; }  // whether it has adapters
   // (in, out): what x is multiplied by. With adapters a product, in each call.
   Tensor weight() const;
   const Tensor& bias() const { return bias_; }  // (out), or undefined

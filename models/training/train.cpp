@@ -2,9 +2,6 @@
 // the losses, evaluate after each epoch, save. docs/one_training_step.md walks through what a step calls.
 #include "models/training/train.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/clock.h"
@@ -12,27 +9,6 @@
 #include "models/training/training_run.h"
 
 namespace hs {
-namespace {
-
-constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
-
-OptimizerConfig with_total_steps(OptimizerConfig config, int64_t steps, int64_t epochs) {
-  if (epochs > max_steps / std::max<int64_t>(steps, 1)) {
-    fail(ExitCode::usage,
-         "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", epochs, steps,
-         max_steps);
-  }
-  config.schedule.total_steps = static_cast<int32_t>(steps * epochs);
-  return config;
-}
-
-GradScalerConfig scaling_of(const TrainConfig& config) {
-  GradScalerConfig scaling = config.scaler;
-  scaling.enabled = config.precision == Precision::f16;
-  return scaling;
-}
-
-}  // namespace
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
@@ -42,8 +18,8 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   const EpochSize epoch = {training.samples(), batches, (batches + config.accumulate - 1) / config.accumulate};
 
   const AmbientScope scope;
-  const auto optimizer = make_optimizer(arena, with_total_steps(config.optimizer, epoch.steps, config.epochs));
-  GradScaler scaler(scaling_of(config), config.device);
+  const auto optimizer = make_optimizer(arena, optimizer_settings(config, epoch));
+  GradScaler scaler(scaler_settings(config), config.device);
   ambient().training = true;
   ambient().fuse = config.fuse;
   ambient().seed = config.seed;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
@@ -13,6 +14,8 @@
 
 namespace hs {
 namespace {
+
+constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
 
 constexpr int64_t max_skipped = 20;  // in a row, once the scale is at its smallest
 
@@ -67,6 +70,23 @@ std::string first_not_finite(const TrainingState& state, const ParameterArena& a
 }
 
 }  // namespace
+
+OptimizerConfig optimizer_settings(const TrainConfig& config, const EpochSize& epoch) {
+  if (config.epochs > max_steps / std::max<int64_t>(epoch.steps, 1)) {
+    fail(ExitCode::usage,
+         "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", config.epochs,
+         epoch.steps, max_steps);
+  }
+  OptimizerConfig optimizer = config.optimizer;
+  optimizer.schedule.total_steps = static_cast<int32_t>(epoch.steps * config.epochs);
+  return optimizer;
+}
+
+GradScalerConfig scaler_settings(const TrainConfig& config) {
+  GradScalerConfig scaler = config.scaler;
+  scaler.enabled = config.precision == Precision::f16;
+  return scaler;
+}
 
 void NumberCheck::refuse(const std::string& what, const Batch& batch) const {
   const Autocast precision(config.precision, arena);

@@ -1,5 +1,6 @@
 // What the loop of models/training/train.cpp calls around its steps. models/training/training_checks.cpp has the bodies
-// of NumberCheck, models/training/validation.cpp those of Evaluator, models/training/resume.cpp those of Saver.
+// of the settings and NumberCheck, models/training/validation.cpp those of Evaluator, models/training/resume.cpp those
+// of Saver.
 #pragma once
 
 #include <string>
@@ -17,6 +18,10 @@ struct Position {
   int64_t step = 0;     // steps of it that are done
   int64_t samples = 0;  // samples of it that are done
 };
+
+// The schedule gets the number of all steps. Throws Error (usage) if they are too many.
+OptimizerConfig optimizer_settings(const TrainConfig& config, const EpochSize& epoch);
+GradScalerConfig scaler_settings(const TrainConfig& config);  // enabled in f16
 
 // Counts the steps that were skipped one after another.
 class Skips {
