@@ -17,8 +17,9 @@ namespace hs {
 
 inline constexpr int64_t default_blocks = 64;  // the usual depth
 
-// The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer.
-// Windows of a text are images of 1 x (context + 1) x 1 or 2 bytes, and its symbols are the classes.
+// The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer. A text
+// comes as windows of context + 1 symbols: "images" of one row, whose pixels are symbols of 1 or 2 bytes, and whose
+// classes are the symbols.
 struct ModelSizes {
   int64_t rows = 28;     // image height
   int64_t columns = 28;  // image width

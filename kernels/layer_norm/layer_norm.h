@@ -14,9 +14,9 @@
 namespace hs {
 
 // x is (..., C) of any float type; scale and shift are (C), f32 (f64 if x is f64), and shift may be undefined. The
-// result has x's shape, and x's type, or of f32 the 16 bits that are asked for: a product in an Autocast scope would
-// round it to them. All arithmetic is f32 or more exact, rounded once. Throws Error: usage if a shape or a type does
-// not fit, or C is 0.
+// result has x's shape, and x's type unless `type` asks for 16 bits of an f32 x: those to which the product that
+// follows, in an Autocast scope, would round it. All arithmetic is f32 or more exact, rounded once. Throws Error: usage
+// if a shape or a type does not fit, or C is 0.
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift = {}, double epsilon = 1e-5,
                   std::optional<DType> type = {});
 
