@@ -77,8 +77,7 @@ class GradientTarget {
   bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
   DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
 
-  // What to write to, and to return: the buffer if claim_gradients() claimed it, else a new tensor; undefined if not
-  // wanted.
+  // What to write to, and to return: the buffer if it is claimed, else a new tensor; undefined if not wanted.
   Tensor tensor(Device device) const {
     return !info_ ? Tensor() : info_->is_claimed ? info_->grad : Tensor::empty(info_->shape, info_->dtype, device);
   }

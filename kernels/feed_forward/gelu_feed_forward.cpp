@@ -37,8 +37,9 @@ Tensor fused(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
 Tensor gelu_feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& weight2) {
   const bool fits = x.shape().rank() >= 2 && weight1.shape().rank() == 2 && weight2.shape().rank() == 2 &&
                     x.shape().back() == weight1.shape()[0] && weight1.shape()[1] == weight2.shape()[0];
+  const bool is_one_weight = weight1.grad_info() && weight1.grad_info() == weight2.grad_info();  // of two gradients
   const bool is_forced = gemm.is_forced() || gelu_forward.is_forced() || gelu_backward.is_forced();
-  const bool fuses = fits && ambient().fuse && !is_forced;
+  const bool fuses = fits && ambient().fuse && !is_forced && !is_one_weight;
   Tensor y = fuses ? fused(x, weight1, weight2) : Tensor();
   return y.defined() ? y : linear(gelu(linear(x, weight1, {})), weight2, {});  // linear() says what does not fit
 }

@@ -8,7 +8,9 @@ namespace hs {
 namespace {
 
 // x as a matrix of rows of its last dimension, without history; shares storage.
-Tensor as_rows(const Tensor& x) { return x.detach().reshape({x.shape().rows(), x.shape().back()}); }
+Tensor as_rows(const Tensor& x) {
+  return x.shape().rank() == 2 ? x.detach() : x.detach().reshape({x.shape().rows(), x.shape().back()});
+}
 
 // Three calls, each of which has a line of its own in a profile.
 void backward_by_products(const LinearBackward& call) {
