@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <ranges>
 #include <utility>
 
 #include "engine/check.h"
@@ -60,19 +59,19 @@ Tensor& gradient_of(GradInfo& leaf) {
 }
 
 bool claim_gradients(std::initializer_list<const GradientTarget*> targets) {
-  auto wanted = std::views::filter(targets, &GradientTarget::wanted);
   // Of one leaf that is wanted twice, the second gradient would replace the first.
-  const auto is_alone = [&](auto* one) { return std::ranges::count(wanted, one->info_, &GradientTarget::info_) == 1; };
-  const bool all_buffers = std::ranges::all_of(wanted, [&](auto* one) { return one->has_buffer() && is_alone(one); });
-  const bool all_zero = std::ranges::all_of(wanted, [](auto* one) { return one->info_->grad_is_zero; });
-  for (const GradientTarget* target : wanted) {
+  const auto is_alone = [&](auto* one) { return std::ranges::count(targets, one->info_, &GradientTarget::info_) == 1; };
+  const auto is_free = [&](auto* one) { return !one->wanted() || (one->has_buffer() && is_alone(one)); };
+  const auto is_zero = [](auto* one) { return !one->wanted() || one->info_->grad_is_zero; };
+  if (!std::ranges::all_of(targets, is_free)) return false;
+  const bool all_zero = std::ranges::all_of(targets, is_zero);
+  for (const GradientTarget* target : targets) {
+    if (!target->wanted()) continue;
     GradInfo& leaf = *target->info_;
-    leaf.is_claimed = all_buffers;
-    if (!all_buffers) continue;
     if (!all_zero) gradient_of(leaf);  // fills in zeros where the gradient only counts as zeros
-    leaf.grad_is_zero = false, ++leaf.writes;
+    leaf.is_claimed = true, leaf.grad_is_zero = false, ++leaf.writes;
   }
-  return all_buffers && !all_zero;
+  return !all_zero;
 }
 
 namespace {
