@@ -29,15 +29,14 @@ enum class Bias : bool { off, on };  // whether a layer has one
 enum class Init : uint8_t { uniform, he_normal };
 
 class Dropout;
-
 class Adapters;
 struct LoraOptions;
 
 // A layer with a matrix and perhaps a bias, beside which there may be adapters (models/lora.h).
 class WeightLayer : public Module {
  public:
-  // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight,
-  // or if it has some. REQUIRES: it is frozen: the weight gets no gradient beside them
+  // Adds lora_A.weight and lora_B.weight. Throws Error (usage) unless the rank fits the weight and it has none yet.
+  // REQUIRES: it is frozen: the weight gets no gradient beside them
   void adapt(const LoraOptions& options, LayerKeys& keys);
   bool is_adapted() const { return adapters_ != nullptr; }  // whether it has adapters
   // (in, out): what x is multiplied by. With adapters a product, in each call.

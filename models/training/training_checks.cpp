@@ -16,8 +16,7 @@ namespace hs {
 namespace {
 
 constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
-
-constexpr int64_t max_skipped = 20;  // in a row, once the scale is at its smallest
+constexpr int64_t max_skipped = 20;                                 // in a row, once the scale is at its smallest
 
 bool is_finite(const Tensor& tensor) {
   return std::ranges::all_of(tensor.to_vector<float>(), [](float value) { return std::isfinite(value); });
