@@ -52,6 +52,72 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     flags.quiet(job_.quiet);
   }
 
+  void run(const cli::Flags& flags) override {
+    try {
+      run_in_order(flags);
+    } catch (const std::exception& error) {
+      outputs_.show_failure(error.what());
+      throw;
+    }
+  }
+
+  void run_in_order(const cli::Flags& flags) {
+    for (const auto& part : parts_) part->check_flags(flags);
+    join_ranks();
+    settings_.use();
+    for (const auto& part : parts_) part->with_device(flags);
+    outputs_.open(job_.files);
+    job_.has_report = outputs_.any();
+    const cli::ForcedKernels forced(experiment_.kernels);
+    ranks_.check(experiment_.batch, experiment_.accumulate);
+    ranks_.use(experiment_.device);
+    experiment_.sum = ranks_.sum();
+    job_.text.context = settings_.context;
+    job_.data.emplace(cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
+                                              {test_, !flags.given("--test")}, job_.text));
+    for (const auto& part : parts_) part->with_data(flags);
+    if (dry_run_) {
+      print_plan();
+      return ranks_.leave();
+    }
+    for (const auto& part : parts_) part->before_training(flags);
+    // What a record says before anything has run.
+    Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(*job_.data));
+    record["headline"] = headline();
+    check_by_short_run(forced);
+    if (!job_.quiet) cli::notice(headline());
+    measure_and_write(record);
+  }
+
+  void measure_and_write(Json& record) {
+    const measure::KernelUse use;
+    measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
+    Json ranks;
+    const auto write_record = [&] {
+      record["kernels"] = use.since();
+      record["choices"] = noted_choices();
+      record["rows"] = Json::array({row_of(row, ranks)});
+      outputs_.write(record);
+    };
+    try {
+      ranks_.start_measuring();
+      run_all(record, row);
+      ranks = ranks_.to_json(row.runs);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::numeric) throw;
+      ranks = ranks_.to_json(row.runs);
+      row.error = error.what();
+      write_record();
+      throw;
+    }
+    for (const auto& part : parts_) part->after_runs(record);
+    ranks_.leave();
+    job_.each(write_record);  // an error of writing waits for end(), so that the table is shown
+    show(row, record["rows"][0]);
+    job_.each.end();
+    measure::check_goal(record["rows"], job_.goal);
+  }
+
   // Rank 0 writes for all. If it was given --dry-run, all ranks do a dry run.
   void join_ranks() {
     ranks_.join(settings_.threads);
@@ -120,14 +186,12 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     const uint64_t seed = experiment_.seed + static_cast<uint64_t>(job_.run - 1);
     const std::string where = job_.repeat == 1 ? "" : fmt::format(" of run {}", job_.run);
     measure::Course course(seed, samples, experiment_.batch * experiment_.accumulate);
-    bool has_stepped = false;
     job_.epoch = 1, job_.step = 0;
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
       course.on_step(progress);
       job_.epoch = progress.epoch, job_.step = progress.step;
-      has_stepped = true;
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
@@ -161,7 +225,7 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     run.course = course.so_far().course;
     for (const auto& part : parts_) part->after_run(run);
     // A run that was to be continued, and had no steps left, says so.
-    if (!job_.quiet || (hooks.resume_from && !has_stepped)) say_how_it_ended(run);
+    if (!job_.quiet || (hooks.resume_from && job_.step == 0)) say_how_it_ended(run);
   }
 
   void say_how_it_ended(const measure::RunRecord& run) const {
@@ -222,72 +286,6 @@ docs/chapters/12_benchmarks.md says what is measured and how.)");
     const bool is_taken = outputs_.use_stdout() || std::ranges::any_of(job_.files, &OutputFile::is_stdout);
     is_taken ? cli::write_stderr(report) : cli::write_stdout(report);
     if (!job_.quiet) outputs_.print_report_path();
-  }
-
-  void run(const cli::Flags& flags) override {
-    try {
-      run_in_order(flags);
-    } catch (const std::exception& error) {
-      outputs_.show_failure(error.what());
-      throw;
-    }
-  }
-
-  void run_in_order(const cli::Flags& flags) {
-    for (const auto& part : parts_) part->check_flags(flags);
-    join_ranks();
-    settings_.use();
-    for (const auto& part : parts_) part->with_device(flags);
-    outputs_.open(job_.files);
-    job_.has_report = outputs_.any();
-    const cli::ForcedKernels forced(experiment_.kernels);
-    ranks_.check(experiment_.batch, experiment_.accumulate);
-    ranks_.use(experiment_.device);
-    experiment_.sum = ranks_.sum();
-    job_.text.context = settings_.context;
-    job_.data.emplace(cli::open_training_data(settings_.data, {train_, !flags.given("--train")},
-                                              {test_, !flags.given("--test")}, job_.text));
-    for (const auto& part : parts_) part->with_data(flags);
-    if (dry_run_) {
-      print_plan();
-      return ranks_.leave();
-    }
-    for (const auto& part : parts_) part->before_training(flags);
-    // What a record says before anything has run.
-    Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(*job_.data));
-    record["headline"] = headline();
-    check_by_short_run(forced);
-    if (!job_.quiet) cli::notice(headline());
-    measure_and_write(record);
-  }
-
-  void measure_and_write(Json& record) {
-    const measure::KernelUse use;
-    measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
-    Json ranks;
-    const auto write_record = [&] {
-      record["kernels"] = use.since();
-      record["choices"] = noted_choices();
-      record["rows"] = Json::array({row_of(row, ranks)});
-      outputs_.write(record);
-    };
-    try {
-      ranks_.start_measuring();
-      run_all(record, row);
-      ranks = ranks_.to_json(row.runs);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::numeric) throw;
-      ranks = ranks_.to_json(row.runs);
-      row.error = error.what();
-      write_record();
-      throw;
-    }
-    for (const auto& part : parts_) part->after_runs(record);
-    ranks_.leave();
-    job_.each(write_record);  // an error of writing waits for end(), so that the table is shown
-    show(row, record["rows"][0]);
-    job_.each.end();
-    measure::check_goal(record["rows"], job_.goal);
   }
 };
 

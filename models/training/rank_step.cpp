@@ -28,7 +28,6 @@ void RankStep::announce(const StepShare& share) {
 
 const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast precision(config_.precision, arena_);
-  const AmbientScope restores_micro_step;
   ambient().micro_step = static_cast<uint32_t>(share_.first);
   shared_ = Tensor();  // see begin()
   begin(seconds);

@@ -36,7 +36,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   Reporter reporter{hooks};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 
-  // Gets the batches of the next step and runs it.
+  // Runs the next step, or the several that a graph takes as one.
   const auto take_step = [&] {
     const double start = steady_seconds();
     const Range range("step", at.step + 1);
@@ -48,7 +48,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     if (losses.is_due() || at.step == epoch.steps) numbers.read_losses(at, next.last_batch());
     const double seconds = result.seconds + steady_seconds() - start;
     reporter.tell({at.epoch, at.step, epoch.steps, losses.mean(), seconds, result.parts}, next.steps);
-    result.seconds += steady_seconds() - start;
+    result.seconds += steady_seconds() - start;  // what the hooks took counts, too
   };
   // Evaluates and saves what is due after a step, or after the last one of a run that is resumed. Returns whether there
   // is another one.
@@ -73,7 +73,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   };
 
   try {
-    for (bool goes_on = evaluate_and_save(); goes_on; goes_on = !reporter.stopped && evaluate_and_save()) take_step();
+    while (!reporter.stopped && evaluate_and_save()) take_step();
     losses.read_scales(result.loss_scales);
     if (!reporter.stopped && hooks.on_state) saver.save();
     // A run that ended within an epoch is tested after the save, so that no state has this test.
