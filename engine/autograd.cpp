@@ -10,21 +10,6 @@
 
 namespace hs {
 
-// A chain of 100,000 ops must not be destroyed recursively (each node holds its inputs' GradInfo, each of them a node):
-// the outermost destructor releases all nodes; the destructors that it triggers only queue theirs.
-GradInfo::~GradInfo() {
-  thread_local std::vector<std::shared_ptr<Node>>* queue = nullptr;
-  if (node && queue) queue->push_back(std::move(node));  // leaves none here
-  if (!node) return;
-  std::vector<std::shared_ptr<Node>> dying{std::move(node)};
-  queue = &dying;
-  while (!dying.empty()) {
-    const std::shared_ptr<Node> last = std::move(dying.back());  // it dies at the end of this turn
-    dying.pop_back();
-  }
-  queue = nullptr;
-}
-
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward) {
   const bool needed = std::ranges::any_of(inputs, &Tensor::requires_grad);
   if (needed && !ambient().recording) ambient().met_gradient = true;  // for checkpoint()
@@ -41,14 +26,6 @@ Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inp
   auto info = std::make_shared<GradInfo>(y.shape(), y.dtype());
   info->node = std::move(node);
   y.set_grad_info(std::move(info));
-  return y;
-}
-
-Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inputs, BackwardOfTwo backward) {
-  const auto more = std::make_shared<Tensor>();
-  y = record(op, std::move(y), inputs,
-             [more, rule = std::move(backward)](const Tensor& dy) { return rule(dy, std::exchange(*more, {})); });
-  if (y.grad_info()) y.grad_info()->node->more = more;
   return y;
 }
 
@@ -76,8 +53,6 @@ bool claim_gradients(std::initializer_list<const GradientTarget*> targets) {
 
 namespace {
 
-constexpr size_t initial_nodes = 32;  // room for as many from the start
-
 // Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
 // Without it a reused value goes wrong: in b = a + a; c = b + b, visiting b before both of its gradients have arrived
 // would pass on half of them. An explicit stack, because a recursive walk overflows on long chains.
@@ -86,8 +61,7 @@ std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>
   const uint64_t walk = ++walks;
   std::vector<std::shared_ptr<Node>> order;
   std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack;
-  order.reserve(initial_nodes);
-  stack.reserve(initial_nodes);
+  order.reserve(32), stack.reserve(32);  // a usual model's
   stack.push_back({root, 0});
   root->walk = walk;
   while (!stack.empty()) {
@@ -146,7 +120,7 @@ void add_to(Partial& partial, Tensor gradient, const Node& node) {
     return;
   }
   if (node.more && !Observers::wants(Event::gradient)) std::swap(*node.more, gradient);  // an observer sees the sum
-  if (!gradient.defined()) return;  // of two, the newer waits for the rule, which adds them up (record_of_two)
+  if (!gradient.defined()) return;  // of two, the newer waits for the rule, which adds them up
   Tensor sum = partial.owned ? partial.sum : partial.sum.empty_like();
   add_forward({partial.sum, gradient, sum});
   partial = {sum, true};
@@ -213,6 +187,21 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       if (!is_there) leaf_or_interior(info, gradients[i]);
     }
   }
+}
+
+// A chain of 100,000 ops must not be destroyed recursively (each node holds its inputs' GradInfo, each of them a node):
+// the outermost destructor releases all nodes; the destructors that it triggers only queue theirs.
+GradInfo::~GradInfo() {
+  thread_local std::vector<std::shared_ptr<Node>>* queue = nullptr;
+  if (node && queue) queue->push_back(std::move(node));  // leaves none here
+  if (!node) return;
+  std::vector<std::shared_ptr<Node>> dying{std::move(node)};
+  queue = &dying;
+  while (!dying.empty()) {
+    const std::shared_ptr<Node> last = std::move(dying.back());  // it dies at the end of this turn
+    dying.pop_back();
+  }
+  queue = nullptr;
 }
 
 }  // namespace hs

@@ -20,8 +20,6 @@ namespace hs {
 using Gradients = std::vector<Tensor>;
 // The rule of an op: from dL/dy to the gradients of its inputs. By value, so that it can release dy before it returns.
 using Backward = std::function<Gradients(Tensor dy)>;
-// The rule of an op whose kernel adds up two gradients of y, dy and `more`. If `more` is undefined, dy is all.
-using BackwardOfTwo = std::function<Gradients(const Tensor& dy, const Tensor& more)>;
 
 struct Node;
 
@@ -35,7 +33,7 @@ struct GradInfo : NonCopyable {
   Tensor grad;                      // this and the rest: of leaves only; read it by gradient_of()
   bool grad_is_zero = false;        // grad counts as zeros, whatever it holds, until something is written to it
   bool is_claimed = false;          // the rule that runs writes to grad itself
-  uint32_t writes = 0;              // how often rules have written to grad since it was set to zero
+  uint32_t writes = 0;              // to grad, by rules, since it was zero: for statistics and ranks
   std::weak_ptr<const void> arena;  // expired unless a live ParameterArena owns the parameter
   bool lacks_arena = false;         // a module's parameter that is in no ParameterArena
   Tensor cast;                      // the value in a 16-bit type, as of version cast_version of its storage
@@ -47,7 +45,7 @@ struct Node {
   const char* op = "";                            // its name, a literal
   std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
   Backward backward;                              // empty once it has run
-  std::shared_ptr<Tensor> more;                   // of record_of_two(): where the last gradient waits for the rule
+  std::shared_ptr<Tensor> more;                   // where the last gradient waits for a rule that adds up two itself
   uint64_t walk = 0;                              // which call of backward() has met it last,
   size_t place = 0;                               // and its place in the order there
 };
@@ -55,9 +53,6 @@ struct Node {
 // Attaches history to y if recording is on and some input needs a gradient; returns y.
 // To skip a gradient that is not needed, an op captures x.requires_grad() and returns an undefined tensor.
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);
-
-// The same for an op that adds up two gradients of y itself, which saves the pass of backward() that would.
-Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inputs, BackwardOfTwo backward);
 
 // record() without checking the inputs, for an op that cannot see its parameters (engine/checkpoint.h).
 Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);

@@ -98,7 +98,7 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
 class ParameterArena : NonCopyable {  // values in one buffer, gradients in another; not thread safe
  public:
   // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros. Statistics
-  // come first: backward is done with the last of them when it is done with everything.
+  // come first: what is trained is one slice behind them.
   static constexpr int64_t granule = 64;
 
   // Moves the module's parameters to `device` and into the arena: afterwards each is a leaf whose value and gradient

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "engine/check.h"
 #include "kernels/add_relu/add_relu.h"
@@ -56,13 +58,14 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
   const Tensor none;
   Tensor y = x.empty_like();
   batch_norm2d_forward({x, scale, shift, mean, variance, kind, fused, residual, y});
-  const auto rule = [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
-                     relu_y = fused ? y.saved() : Tensor(),
-                     shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind, needs_x = x.requires_grad(),
-                     needs_residual = residual.requires_grad(), to_scale = GradientTarget(scale),
-                     to_shift = GradientTarget(shift), to_mean = GradientTarget(kind.of_batch ? running_mean : none),
-                     to_variance = GradientTarget(kind.of_batch ? running_variance : none)](
-                        const Tensor& dy, const Tensor& more) -> Gradients {
+  const auto second = std::make_shared<Tensor>();  // where a second gradient of y waits
+  auto rule =
+      [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
+       relu_y = fused ? y.saved() : Tensor(), shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind,
+       needs_x = x.requires_grad(), needs_residual = residual.requires_grad(), to_scale = GradientTarget(scale),
+       to_shift = GradientTarget(shift), to_mean = GradientTarget(kind.of_batch ? running_mean : none),
+       to_variance = GradientTarget(kind.of_batch ? running_variance : none), second](const Tensor& dy) -> Gradients {
+    const Tensor more = std::exchange(*second, {});
     const bool accumulate = claim_gradients({&to_scale, &to_shift, &to_mean, &to_variance});
     Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
     Tensor dscale = to_scale.tensor(dy.device()), dshift = to_shift.tensor(dy.device());
@@ -71,12 +74,8 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
                            dmean, dvariance, dresidual});
     return {dx, dscale, dshift, dmean, dvariance, dresidual};
   };
-  const std::initializer_list<Tensor> inputs = {x, scale, shift, running_mean, running_variance, residual};
-  if (ambient().fuse && on_cpu) {
-    y = record_of_two("batch_norm2d", y, inputs, rule);
-  } else {
-    y = record("batch_norm2d", y, inputs, [rule](const Tensor& dy) { return rule(dy, Tensor()); });
-  }
+  y = record("batch_norm2d", y, {x, scale, shift, running_mean, running_variance, residual}, std::move(rule));
+  if (ambient().fuse && on_cpu && y.grad_info()) y.grad_info()->node->more = second;
   return fused || !options.relu ? y : relu(y);
 }
 

@@ -45,21 +45,19 @@ void forward_cpu(const LayerNormForward& call) {
     const Real *scale = call.scale.data<Real>(), *shift = call.shift.defined() ? call.shift.data<Real>() : nullptr;
     Real* rows = call.rows.mutable_data<Real>();
     Y* y = call.y.mutable_data<Y>();
-    parallel(layer_norm_groups, [=](int64_t group, int) {
-      for (int64_t i = group * R / layer_norm_groups; i < (group + 1) * R / layer_norm_groups; ++i) {
-        const auto value = [=](int64_t c) { return double{to_computing(x[i * C + c])}; };
-        double sum = 0, squares = 0;
-        for (int64_t c = 0; c < C; ++c) sum += value(c);
-        const double mean = sum / static_cast<double>(C);
-        for (int64_t c = 0; c < C; ++c) squares += (value(c) - mean) * (value(c) - mean);
-        const double r = 1 / std::sqrt(squares / static_cast<double>(C) + epsilon);
-        for (int64_t c = 0; c < C; ++c) {
-          const double result = (value(c) - mean) * r * scale[c] + (shift ? shift[c] : 0);
-          y[i * C + c] = from_computing<Y>(static_cast<Real>(result));
-        }
-        rows[2 * i] = static_cast<Real>(mean);
-        rows[2 * i + 1] = static_cast<Real>(r);
+    parallel_rows(R, C, [=](int64_t i) {
+      const auto value = [=](int64_t c) { return double{to_computing(x[i * C + c])}; };
+      double sum = 0, squares = 0;
+      for (int64_t c = 0; c < C; ++c) sum += value(c);
+      const double mean = sum / static_cast<double>(C);
+      for (int64_t c = 0; c < C; ++c) squares += (value(c) - mean) * (value(c) - mean);
+      const double r = 1 / std::sqrt(squares / static_cast<double>(C) + epsilon);
+      for (int64_t c = 0; c < C; ++c) {
+        const double result = (value(c) - mean) * r * scale[c] + (shift ? shift[c] : 0);
+        y[i * C + c] = from_computing<Y>(static_cast<Real>(result));
       }
+      rows[2 * i] = static_cast<Real>(mean);
+      rows[2 * i + 1] = static_cast<Real>(r);
     });
   });
 }
