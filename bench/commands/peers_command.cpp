@@ -224,7 +224,7 @@ class PeersCommand : public RecordingCommand {
   }
 
   // What is not given is the model's.
-  void settle_sizes(const cli::Flags& flags) {
+  void choose_sizes(const cli::Flags& flags) {
     const auto settle = [&](const char* flag, int64_t& value, int64_t usual, int64_t quick) {
       if (!flags.given(flag)) value = quick_ ? std::min(usual, quick) : usual;
     };
@@ -408,7 +408,7 @@ class PeersCommand : public RecordingCommand {
   }
 
   void run(const cli::Flags& flags) override {
-    settle_sizes(flags);
+    choose_sizes(flags);
     cli::allow_to_finish();  // to end a run
     outputs_.open();
     device_ = cli::resolve_device(device_name_);

@@ -72,7 +72,7 @@ int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, co
   return experiment.loading.cache == CacheMode::none ? 0 : bytes_of({&train, &test});
 }
 
-void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
+void choose_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
                       Experiment& experiment) {
   constexpr int64_t usual = 16;
   LoaderOptions& loading = experiment.loading;

@@ -65,7 +65,7 @@ int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, co
 // ranks, where an epoch has 16 whole batches, and if nothing is to happen between two steps: `stops_between`, a
 // validation, a limit on the time. Otherwise 1. Throws Error (usage) if more than one is wanted and the set is not on
 // the device.
-void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
+void choose_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
                       Experiment& experiment);
 
 // The training samples that are trained on, and those held out to validate on: mixed ones of images; of a text its end,

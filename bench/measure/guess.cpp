@@ -13,7 +13,7 @@
 namespace hs::bench::measure {
 namespace {
 
-constexpr size_t most_choices = 5;
+constexpr size_t max_choices = 5;
 constexpr double kib = 1024;
 
 // The number of KiB, within 5 % or one of them; a word that is no number is wrong.
@@ -102,7 +102,7 @@ std::string guess(const MemoryLog& log, size_t count, std::istream& answers) {
     std::string question = "  which tensors go?", letters, gone;
     char letter = 'a';
     for (size_t c = 0; c < live.size(); ++c) {
-      if (live.size() - c > most_choices && !is_freed(live[c])) continue;
+      if (live.size() - c > max_choices && !is_freed(live[c])) continue;
       question += named(std::string(1, letter) + ":", live[c]);
       if (is_freed(live[c])) letters += letter, gone += named("-", live[c]);
       ++letter;

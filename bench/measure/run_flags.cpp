@@ -143,7 +143,7 @@ class RunFlags : public TrainPart {
   }
 
   void with_data(const cli::Flags& flags) override {
-    settle_residency(job_.residency, job_.saves_between_steps, *job_.data->train, *job_.data->test, experiment_);
+    choose_residency(job_.residency, job_.saves_between_steps, *job_.data->train, *job_.data->test, experiment_);
     scale_learning_rate(flags, job_.data->train->info().count);
   }
 

@@ -176,7 +176,7 @@ std::string describe(const cli::Flags& train, const Side& a, const Side& b, cons
 }
 
 // Leaves in both what can be compared one by one.
-void settle_parts(const cli::Flags& train, Side& a, Side& b) {
+void choose_parts(const cli::Flags& train, Side& a, Side& b) {
   const auto checkpoint = [](const Side& side) {
     return report::member(report::part(side.record, "config"), "checkpoint");
   };
@@ -203,7 +203,7 @@ void settle_parts(const cli::Flags& train, Side& a, Side& b) {
 std::string why(const cli::Flags& train, const Json& before, const Json& after, const std::string& before_name,
                 const std::string& after_name) {
   Side a = read_side(before, before_name), b = read_side(after, after_name);
-  settle_parts(train, a, b);
+  choose_parts(train, a, b);
   // A product of an amount and of what one of it takes changes with each at the mean of the other.
   std::map<std::string, double> changes;
   double difference = 0;

@@ -10,7 +10,7 @@ namespace hs {
 namespace {
 
 constexpr int64_t longest_side = 512;  // of the picture that is searched: a sign of a tenth of it has pixels enough
-constexpr int64_t most_cells = 48;     // along the longer side, for each of which the ground is computed
+constexpr int64_t max_cells = 48;      // along the longer side, for each of which the ground is computed
 constexpr float faint = 0.15f;         // contrast; most noise is below it
 constexpr size_t smallest_sign = 20;   // pixels
 constexpr double thinnest = 0.1;       // stroke, as a part of the sign's longer side: two pixels of twenty
@@ -29,7 +29,7 @@ ImageShape inside(const ImageShape& shape, const ImageShape& box) {
 // The level of the paper or the board: for each cell the median of a third of the picture around it, or beside it at an
 // edge. Most of that is ground, even where a table is seen beyond the paper, and it follows the edge of a shadow.
 Image ground_of(const Image& grey) {
-  const int64_t most = std::min(std::max(grey.shape.rows, grey.shape.columns), most_cells), size = most / 3 + 1;
+  const int64_t most = std::min(std::max(grey.shape.rows, grey.shape.columns), max_cells), size = most / 3 + 1;
   const Image cells = fit_image(grey, inside(grey.shape, {most, most})).image;
   const auto [rows, columns, channels] = cells.shape;
   const auto first = [size](int64_t at, int64_t side) {

@@ -25,10 +25,10 @@ __global__ void augment_image_kernel(cuda::Previous previous, int64_t N, int32_t
 }
 
 void augment_image_cuda(const AugmentImageForward& call) {
-  constexpr int64_t most_blocks = 4096;
+  constexpr int64_t max_blocks = 4096;
   const Shape& shape = call.images.shape();
   const auto H = static_cast<int32_t>(shape[1]), W = static_cast<int32_t>(shape[2]), C = static_cast<int32_t>(shape[3]);
-  cuda::launch(augment_image_kernel, static_cast<unsigned>(std::min(shape[0], most_blocks)), cuda::block_threads, 0,
+  cuda::launch(augment_image_kernel, static_cast<unsigned>(std::min(shape[0], max_blocks)), cuda::block_threads, 0,
                cuda::compute_stream(), shape[0], H, W, C, call.range, call.samples.data<int32_t>(),
                call.epoch.data<int32_t>(), call.images.data<uint8_t>(), call.y.mutable_data<uint8_t>());
 }

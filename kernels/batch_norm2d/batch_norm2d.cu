@@ -12,7 +12,7 @@ namespace {
 
 using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 
-__device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between launches, which run one at a time
+__device__ unsigned groups_done[cuda::max_column_blocks];  // 0 between launches, which run one at a time
 
 struct Moments {
   float mean, squares;  // of the channel that the thread writes; squares: the sum of those of distances from the mean

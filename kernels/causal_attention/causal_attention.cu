@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned whole_warp = 0xffffffffu;
 constexpr int tile = 32;                         // rows in shared memory, one per lane
 constexpr int warps = cuda::block_threads / 32;  // rows of a block
-constexpr int most_columns = 4;                  // of a lane: D is at most 128
+constexpr int max_columns = 4;                   // of a lane: D is at most 128
 
 struct Sizes {
   int64_t T, C, heads;
@@ -56,12 +56,12 @@ __device__ __forceinline__ float dot(int D, SharedPointer<const float> row, Shar
 
 // sum[c] += over the tile's rows j from begin to end - 1 of (lane j's weight) times the row's column lane + 32 c.
 __device__ __forceinline__ void add_rows(int D, float weight, SharedPointer<const float> rows, int begin, int end,
-                                         float (&sum)[most_columns]) {
+                                         float (&sum)[max_columns]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int j = begin; j < end; ++j) {
     const float w = __shfl_sync(whole_warp, weight, j);
 #pragma unroll
-    for (int c = 0; c < most_columns; ++c) {
+    for (int c = 0; c < max_columns; ++c) {
       const int d = lane + 32 * c;
       if (d < D) sum[c] += w * rows[j * (D + 1) + d];
     }
@@ -69,10 +69,10 @@ __device__ __forceinline__ void add_rows(int D, float weight, SharedPointer<cons
 }
 
 template <class T>
-__device__ __forceinline__ void store_row(int D, const float (&sum)[most_columns], float factor, T* to) {
+__device__ __forceinline__ void store_row(int D, const float (&sum)[max_columns], float factor, T* to) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int c = 0; c < most_columns; ++c) {
+  for (int c = 0; c < max_columns; ++c) {
     if (lane + 32 * c < D) to[lane + 32 * c] = cuda::from_f32<T>(sum[c] * factor);
   }
 }
@@ -88,7 +88,7 @@ __global__ void causal_attention_forward_kernel(cuda::Previous previous, Sizes s
   const int64_t slice = blockIdx.x, first_query = int64_t{blockIdx.y} * warps, i = first_query + warp;
   const T* q = qkv + in_qkv(s, slice);
   load_rows(s, q, 3 * s.C, first_query, warps, q_rows, D);
-  float largest = -INFINITY, sum = 0, out[most_columns] = {};
+  float largest = -INFINITY, sum = 0, out[max_columns] = {};
   for (int64_t key = 0; key < first_query + warps; key += tile) {
     __syncthreads();  // no thread still reads the tiles before
     load_rows(s, q + s.C, 3 * s.C, key, tile, k_tile, D + 1);
@@ -101,7 +101,7 @@ __global__ void causal_attention_forward_kernel(cuda::Previous previous, Sizes s
     largest = maximum;
     sum = sum * factor + cuda::warp_sum(p);
 #pragma unroll
-    for (int c = 0; c < most_columns; ++c) out[c] *= factor;
+    for (int c = 0; c < max_columns; ++c) out[c] *= factor;
     add_rows(D, p, v_tile, 0, static_cast<int>(min(int64_t{tile}, i + 1 - key)), out);
   }
   if (i >= s.T) return;
@@ -122,7 +122,7 @@ __global__ void query_gradient_kernel(cuda::Previous previous, Sizes s, const T*
   load_rows(s, q, 3 * s.C, first_query, warps, q_rows, D);
   load_rows(s, dy + in_y(s, slice), s.C, first_query, warps, dy_rows, D);
   const float log_sum = i < s.T ? log_sums[slice * s.T + i] : 0.0f;
-  float sum = 0, dq[most_columns] = {};
+  float sum = 0, dq[max_columns] = {};
   for (int pass = 0; pass < 2; ++pass) {
     for (int64_t key = 0; key < first_query + warps; key += tile) {
       __syncthreads();  // no thread still reads the tiles before
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(cuda::block_threads)
   const T* q = qkv + in_qkv(s, slice);
   load_rows(s, q + s.C, 3 * s.C, first_key, warps, k_rows, D);
   load_rows(s, q + 2 * s.C, 3 * s.C, first_key, warps, v_rows, D);
-  float dk[most_columns] = {}, dv[most_columns] = {};
+  float dk[max_columns] = {}, dv[max_columns] = {};
   for (int64_t query = first_key / tile * tile; query < s.T; query += tile) {
     __syncthreads();  // no thread still reads the tiles before
     load_rows(s, q, 3 * s.C, query, tile, q_tile, D + 1);
@@ -221,7 +221,7 @@ void backward_cuda(const CausalAttentionBackward& call, Tensor& workspace) {
 template <class Call>
 bool supports(const Call& call) {
   const AttentionSizes size(call.qkv, call.heads);
-  return cuda::is_float(call.qkv) && size.D <= 32 * most_columns && size.T <= int64_t{65535} * warps;
+  return cuda::is_float(call.qkv) && size.D <= 32 * max_columns && size.T <= int64_t{65535} * warps;
 }
 
 REGISTER_KERNEL(causal_attention_forward, cuda, "streaming",

@@ -409,7 +409,7 @@ template <class Call>
 bool supports(const Call& call) {
   const AttentionSizes size(call.qkv, call.heads);
   return is_16_bit(call.qkv) && are_aligned(call.tensors()) && size.D % 16 == 0 && size.D <= 128 &&
-         3 * size.C <= most_indices && size.T <= int64_t{65535} * own_rows;
+         3 * size.C <= max_indices && size.T <= int64_t{65535} * own_rows;
 }
 
 // Two parts of bf16 lose up to 2^-17 of P and dS; see kernels/causal_attention/amx.h, which does the same.

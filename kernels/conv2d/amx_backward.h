@@ -126,14 +126,14 @@ inline void pack_gradient(const Plane& p, const BFloat16* dy, const GradientPlan
 }
 
 // At most so many positions of x and dy stay in the first-level cache while all taps of 32 x 32 channels are summed up.
-inline constexpr int64_t most_positions = 384;
+inline constexpr int64_t max_positions = 384;
 
 // dweight (taps, C, padded_oc) += that of one image: x transposed (C, stored), pairs of dy.
 template <class Tiles>
 void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* transposed, const Pairs& layout,
                          const Cell* pairs, float* dweight) {
   const int64_t a_row = p.stored * 2, b_row = 32 * 4, sums_row = p.padded_oc * 4;  // bytes
-  const int64_t blocks = (p.stored + most_positions - 1) / most_positions;
+  const int64_t blocks = (p.stored + max_positions - 1) / max_positions;
   const int64_t block_positions = round_up((p.stored + blocks - 1) / blocks, 32);
   const auto add_block = [&]<class Sums>(int64_t block, int64_t c, int64_t oc) {
     p.for_runs([&](int64_t kh, int64_t j, int64_t first_shift) {

@@ -7,7 +7,7 @@
 namespace hs {
 namespace {
 
-static_assert(largest_tile == most_tile_pixels && panel_channels == most_panel);
+static_assert(largest_tile == max_tile_pixels && panel_channels == max_panel);
 
 void run_dx(int vectors, const DxTile<BFloat16>& dx) {
   Tile tile{{}, dx.weight, no_bias, dx.KH, dx.run / 2, dx.row};

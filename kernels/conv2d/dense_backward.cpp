@@ -10,7 +10,7 @@
 namespace hs::HS_ISA {
 namespace {
 
-static_assert(most_pixels == most_tile_pixels && max_vectors * lanes <= most_panel);
+static_assert(max_pixels == max_tile_pixels && max_vectors * lanes <= max_panel);
 
 void run_dx(int vectors, const DxTile<float>& dx) {
   TileArguments tile{

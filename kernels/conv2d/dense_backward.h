@@ -37,18 +37,18 @@ int64_t dense_workspace_bf16(const Conv2dBackward& call);
 
 namespace {
 
-constexpr int64_t most_tile_pixels = 12, most_panel = 64;  // of a tile of dx; its panel in floats
+constexpr int64_t max_tile_pixels = 12, max_panel = 64;  // of a tile of dx; its panel in floats
 
 // Pixels of an image or of dy, and the taps that each sees: `KH` rows of `run` elements.
 template <class Element>
 struct DxTile {
-  const Element* fields[most_tile_pixels];
+  const Element* fields[max_tile_pixels];
   const Cell* weight;  // (KH * run in cells, channels), packed
   int64_t KH, run, row;
-  float* outputs[most_tile_pixels];  // the channels of each pixel; of bf16 one after the other
+  float* outputs[max_tile_pixels];  // the channels of each pixel; of bf16 one after the other
 };
 
-alignas(64) constexpr float no_bias[most_panel] = {};
+alignas(64) constexpr float no_bias[max_panel] = {};
 
 // Some rows of dy, from the first channel of a tile, and the image from the first tap. The distances are in cells.
 struct DweightTile {
@@ -121,7 +121,7 @@ struct DenseMemory : Parts {
   Each<Element> planes = each<Element>(round_up(dy_rows * dy_row, 32));
   Each<Element> own_dy = each<Element>(s.OH * s.OW * s.OC);
   Each<uint32_t> dy_cells = each<uint32_t>(per_cell<Element> == 1 ? 0 : s.OH * cells * dy_cell);
-  Each<float> results = each<float>(most_tile_pixels * most_panel);
+  Each<float> results = each<float>(max_tile_pixels * max_panel);
 };
 
 // dy of a sample, with zeros where ReLU made y zero: itself, or in `own`. y: nullptr without ReLU
@@ -189,7 +189,7 @@ void write_dx(const DenseMemory<Element>& m, const DenseTiles<Element>& tiles, c
       DxTile<Element> tile{{}, weights + first * cells, rows.taps, run, m.dy_row, {}};
       for (int64_t pixel = 0, row = 0, column = 0; pixel < pixels; pixel += tile_pixels) {
         const int64_t count = std::min(tile_pixels, pixels - pixel);
-        T* places[most_tile_pixels];
+        T* places[max_tile_pixels];
         next.request();
         for (int64_t i = 0; i < count; ++i) {
           places[i] = to + row * to_row + column * to_column + first;
@@ -284,7 +284,7 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
           copy_rows(dy, s.OH, s.OW * s.OC, plane + m.top * m.dy_row + m.left * s.OC, m.dy_row);
         }
         write_dx(m, tiles, dy_in_place ? dy : plane, m.results[thread],
-                 next_image(din, n, image_size, s.H * s.W / most_tile_pixels), din + n * image_size);
+                 next_image(din, n, image_size, s.H * s.W / max_tile_pixels), din + n * image_size);
       }
       const Cell* dy_cells = dy_in_cells(s, dy, m.dy_cells[thread], m.cells * m.dy_cell);
       if (call.dbias.defined()) tiles.add_dbias(dy_cells, s.OH * m.cells, m.dy_cell, s.OC, dbias);

@@ -98,8 +98,8 @@ struct ForwardMemory : Parts {
   float* weights = take<float>(s.K() * padded_oc);
   float* bias = take<float>(padded_oc);
   Each<float> images = each<float>(p.size);
-  Each<float> spill = each<float>(most_pixels * Tiles::panel);  // results of a tile, if OC ends in its channels
-  Each<uint8_t> places = each<uint8_t>(spill.size);             // the same of winners
+  Each<float> spill = each<float>(max_pixels * Tiles::panel);  // results of a tile, if OC ends in its channels
+  Each<uint8_t> places = each<uint8_t>(spill.size);            // the same of winners
   Each<float> results = each<float>(is_widened ? pixels * s.OC : 0);
 };
 

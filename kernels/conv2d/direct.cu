@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(block_threads)
 
 struct DirectWay {
   static constexpr int windows = direct_warps, rank = 10;
-  static constexpr int64_t most_parts = 256;
+  static constexpr int64_t max_parts = 256;
   static int64_t least_of_part(bool) { return 4 * direct_warps; }
   static int64_t channels(const Conv2dSizes&) { return 32; }
   template <class Call>

@@ -12,15 +12,15 @@ constexpr int tile_pixels(int vectors) {
   return vectors == 2 ? 6 : 12;
 }
 
-constexpr int most_pixels = tile_pixels(1);
+constexpr int max_pixels = tile_pixels(1);
 
 struct TileArguments {
-  const float* fields[most_pixels];  // first input of each pixel's receptive field
-  float* outputs[most_pixels];       // first output channel of each pixel
-  const float* weight;               // (KH, KW*C, vectors*width), packed
-  const float* bias;                 // (vectors*width)
-  float floor;                       // of the result: 0 for a ReLU
-  int64_t KH, run, row;              // run = KW*C
+  const float* fields[max_pixels];  // first input of each pixel's receptive field
+  float* outputs[max_pixels];       // first output channel of each pixel
+  const float* weight;              // (KH, KW*C, vectors*width), packed
+  const float* bias;                // (vectors*width)
+  float floor;                      // of the result: 0 for a ReLU
+  int64_t KH, run, row;             // run = KW*C
 };
 
 template <int vectors>

@@ -50,8 +50,8 @@ bool is_first_layer(const Call& call) {
   }
   const bool field = s.KH == field_side && s.KW == field_side && s.stride == 1 && (s.C == 1 || s.C == 3);
   const int64_t gradients = pooled ? (s.OH / 2) * (s.OW / 2) : s.OH * s.OW;
-  return is_float(call.x) && field && s.OC > 0 && s.padding < most_indices && gradients > 0 &&
-         std::max(s.H * s.W * s.C, std::max(s.N, int64_t{1}) * gradients) <= most_indices;
+  return is_float(call.x) && field && s.OC > 0 && s.padding < max_indices && gradients > 0 &&
+         std::max(s.H * s.W * s.C, std::max(s.N, int64_t{1}) * gradients) <= max_indices;
 }
 
 // Gradients per block, and blocks, of the weight gradient: by the shapes alone.
@@ -100,9 +100,9 @@ dim3 first_layer_blocks(const Conv2dSizes& s, int64_t blocks) {
 
 template <class Way, class Call>
 void first_layer_forward(const Call& call) {
-  constexpr int64_t most_blocks = 4096;
+  constexpr int64_t max_blocks = 4096;
   const FirstLayerSizes sizes = FirstLayerSizes::windows(call.sizes, pools<Call>);
-  const auto blocks = std::min<int64_t>((sizes.count + Way::windows - 1) / Way::windows, most_blocks);
+  const auto blocks = std::min<int64_t>((sizes.count + Way::windows - 1) / Way::windows, max_blocks);
   Way::for_type(call.x.dtype(), [&]<class T>() {
     launch(Way::template kernels<T, pools<Call>>(call.sizes).forward, first_layer_blocks<Way>(call.sizes, blocks),
            block_threads, 0, compute_stream(), sizes, has_relu(call), call.x.template data<T>(),
@@ -113,7 +113,7 @@ void first_layer_forward(const Call& call) {
 
 template <class Way, class Call>
 FirstLayerParts parts_of(const Call& call) {
-  return {call.sizes, pools<Call>, Way::most_parts, Way::least_of_part(pools<Call>)};
+  return {call.sizes, pools<Call>, Way::max_parts, Way::least_of_part(pools<Call>)};
 }
 
 template <class Way, class Call>

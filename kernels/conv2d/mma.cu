@@ -277,9 +277,8 @@ template <class Call>
 bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
-  return is_16_bit(call.x) && are_aligned(call.tensors()) && channels && s.stride <= 2 &&
-         s.padding < most_indices / 2 && s.K() * s.OC <= most_indices &&
-         (s.N * std::max(s.H * s.W, s.OH * s.OW) + tile_pixels) <= most_indices;
+  return is_16_bit(call.x) && are_aligned(call.tensors()) && channels && s.stride <= 2 && s.padding < max_indices / 2 &&
+         s.K() * s.OC <= max_indices && (s.N * std::max(s.H * s.W, s.OH * s.OW) + tile_pixels) <= max_indices;
 }
 
 // With 8 tiles of columns, or 4 if there are no more channels. relu, bias: of the forward pass

@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(block_threads)
 // About four blocks for each multiprocessor of an H100.
 struct MmaWay {
   static constexpr int windows = warps * 8, rank = 20;
-  static constexpr int64_t most_parts = 512;
+  static constexpr int64_t max_parts = 512;
   static int64_t least_of_part(bool pooled) {
     return 2 * warps * turn_chunks / 4 / (pooled ? 4 : 1);  // two turns of a warp: windows or pixels of 32 channels
   }
@@ -300,7 +300,7 @@ struct MmaWay {
     const Conv2dSizes& s = call.sizes;
     if (!is_first_layer(call) || call.x.dtype() == DType::f32 || s.OC % 16 != 0) return false;
     if (pools<Call> && s.padding > 0) return false;  // else no field of a whole window reaches beyond the image
-    return are_aligned(call.tensors()) && s.N * s.H * s.W * s.C <= most_indices;
+    return are_aligned(call.tensors()) && s.N * s.H * s.W * s.C <= max_indices;
   }
   template <class Body>
   static void for_type(DType dtype, const Body& body) {

@@ -16,11 +16,11 @@
 
 namespace hs::amx::one_channel {
 
-inline constexpr int64_t most_rows = 3, most_columns = 8;  // of a kernel
-inline constexpr int64_t block = 32;                       // positions of a row, or output channels, in two tiles
+inline constexpr int64_t max_rows = 3, max_columns = 8;  // of a kernel
+inline constexpr int64_t block = 32;                     // positions of a row, or output channels, in two tiles
 
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
-  return x.dtype() == DType::bf16 && s.stride == 1 && s.C == 1 && s.KH <= most_rows && s.KW <= most_columns;
+  return x.dtype() == DType::bf16 && s.stride == 1 && s.C == 1 && s.KH <= max_rows && s.KW <= max_columns;
 }
 inline bool takes_backward(const Tensor& x, const Tensor& dx, const Conv2dSizes& s) {
   return takes_forward(x, s) && s.KH * s.KW <= tile_rows && !dx.defined();
@@ -33,19 +33,19 @@ struct Image {
   int64_t positions = round_up(2 * PW, block);               // of a row: what windows cover, in whole blocks
   int64_t padded_oc = round_up(s.OC, block);
   // Elements: with zeros behind the last row, for tiles that reach past it.
-  int64_t stored = round_up((H + most_rows) * W + positions + most_columns, 32);
+  int64_t stored = round_up((H + max_rows) * W + positions + max_columns, 32);
 };
 
 struct ForwardMemory : Parts {
   const Image& image;
-  const int64_t row = 2 * round_up(image.positions + most_columns, 8);  // cells of an interleaved row
-  const int64_t below = image.positions * image.padded_oc;              // floats of a row of sums
-  Cell* weights = take<Cell>(tile_rows * image.padded_oc);              // (16, padded_oc) pairs
-  Each<BFloat16> planes = each<BFloat16>(image.stored);                 // of a thread: (stored)
-  Each<uint32_t> rows = each<uint32_t>(2 * image.PH * row);             // (2 PH, row)
-  Each<float> sums = each<float>(2 * below);                            // (2, positions, padded_oc)
-  Each<float> results = each<float>(image.PW * image.padded_oc);        // (PW, padded_oc)
-  Each<uint8_t> winners = each<uint8_t>(results.size);                  // (PW, padded_oc)
+  const int64_t row = 2 * round_up(image.positions + max_columns, 8);  // cells of an interleaved row
+  const int64_t below = image.positions * image.padded_oc;             // floats of a row of sums
+  Cell* weights = take<Cell>(tile_rows * image.padded_oc);             // (16, padded_oc) pairs
+  Each<BFloat16> planes = each<BFloat16>(image.stored);                // of a thread: (stored)
+  Each<uint32_t> rows = each<uint32_t>(2 * image.PH * row);            // (2 PH, row)
+  Each<float> sums = each<float>(2 * below);                           // (2, positions, padded_oc)
+  Each<float> results = each<float>(image.PW * image.padded_oc);       // (PW, padded_oc)
+  Each<uint8_t> winners = each<uint8_t>(results.size);                 // (PW, padded_oc)
 };
 
 // The weight (KH*KW, OC) and the bias become (16, padded_oc) pairs along k = 4 * kw + kh; the bias is that of kh = 3.
@@ -101,7 +101,7 @@ void forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
     copy_rows(images + n * s.H * s.W, s.H, s.W, plane + s.padding * (image.W + 1), image.W);
     // All rows first: a tile that is loaded right after its row was stored waits for the stores.
     for (int64_t h = 0; h < 2 * image.PH; ++h) {
-      interleave_with_ones(&plane[h * image.W].bits, image.W, image.positions + most_columns, rows + h * m.row);
+      interleave_with_ones(&plane[h * image.W].bits, image.W, image.positions + max_columns, rows + h * m.row);
     }
     const Session<Tiles> session;
     for (int64_t ph = 0; ph < image.PH; ++ph) {

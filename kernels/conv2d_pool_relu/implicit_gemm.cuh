@@ -27,7 +27,7 @@ inline constexpr int mma_depth = 16;               // channels that one instruct
 inline constexpr int chunk = 8;                    // values in 16 bytes
 inline constexpr int64_t shared_limit = 48 << 10;  // bytes that a block gets without asking for more
 inline constexpr int tile_c = 32, tile_oc = 64;    // channels of a block
-inline constexpr int most_warps = 8, most_taps = 16;
+inline constexpr int max_warps = 8, max_taps = 16;
 
 constexpr int64_t pitch_of(int64_t channels) { return (channels / chunk | 1) * chunk; }
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ int chunk_place(int row, int part) {
 // An image is processed in bands of at most `rows` rows, as equal as possible. 0: not even one row fits.
 struct Bands {
   template <class Bytes>
-  Bands(int64_t image_rows, int64_t most_rows, const Bytes& bytes_of) : rows(std::min(image_rows, most_rows)) {
+  Bands(int64_t image_rows, int64_t max_rows, const Bytes& bytes_of) : rows(std::min(image_rows, max_rows)) {
     while (rows > 0 && bytes_of(rows) > shared_limit) --rows;
     if (rows <= 0) return;
     count = (image_rows + rows - 1) / rows;
@@ -56,7 +56,7 @@ struct Bands {
 // Forward: rows of windows, at most 8 windows for each warp.
 inline constexpr int y_pitch = tile_oc + chunk, winner_pitch = (tile_oc + 16) / 2;  // in T, in pairs of bytes
 inline Bands forward_bands(const Conv2dSizes& s) {
-  return {s.OH / 2, most_warps * 8 / std::max<int64_t>(s.OW / 2, 1), [&](int64_t rows) {
+  return {s.OH / 2, max_warps * 8 / std::max<int64_t>(s.OW / 2, 1), [&](int64_t rows) {
             const int64_t columns = (s.OW / 2 * 2 + s.KW) / 2 * 2;  // even and odd ones apart, as many of both
             const int64_t tile = (2 * rows + s.KH - 1) * columns * pitch_of(s.C), weights = 2 * s.C * tile_oc;
             const int64_t warps = (rows * (s.OW / 2) + 7) / 8, results = warps * 8 * (y_pitch + winner_pitch);
@@ -67,7 +67,7 @@ inline Bands forward_bands(const Conv2dSizes& s) {
 // Input gradient: rows of x, at most 32 pixels for each warp.
 inline constexpr int dx_pitch = tile_c + chunk;
 inline Bands input_gradient_bands(const Conv2dSizes& s) {
-  return {s.H, most_warps * 32 / std::max<int64_t>(s.W, 1), [&](int64_t rows) {
+  return {s.H, max_warps * 32 / std::max<int64_t>(s.W, 1), [&](int64_t rows) {
             const int64_t dense = (rows + s.KH - 1) * (s.W + s.KW - 1), weights = 2 * tile_c;
             const int64_t warps = (rows * s.W + 31) / 32;
             return 2 * std::max((dense + weights) * pitch_of(s.OC), warps * 32 * dx_pitch);
@@ -102,12 +102,12 @@ template <class Call>
 bool mma_supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
-  const bool small = s.H * s.W * std::max(s.C, s.OC) <= most_indices && s.KH * s.KW <= most_taps &&
-                     s.KH * s.KW * 32 >= tile_oc && s.padding < most_indices / 2 && s.OH >= 2 && s.OW >= 2;
+  const bool small = s.H * s.W * std::max(s.C, s.OC) <= max_indices && s.KH * s.KW <= max_taps &&
+                     s.KH * s.KW * 32 >= tile_oc && s.padding < max_indices / 2 && s.OH >= 2 && s.OW >= 2;
   if (!is_16_bit(call.x) || s.stride != 1 || !channels || !small || !are_aligned(call.tensors())) return false;
   const Bands bands[] = {forward_bands(s), input_gradient_bands(s), weight_gradient_bands(s)};
   return std::all_of(std::begin(bands), std::end(bands),
-                     [&](const Bands& b) { return b.rows > 0 && s.N * b.count <= most_indices; });
+                     [&](const Bands& b) { return b.rows > 0 && s.N * b.count <= max_indices; });
 }
 
 // A band of an image in shared memory.

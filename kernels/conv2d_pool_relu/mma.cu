@@ -38,7 +38,7 @@ struct ForwardProblem {
 __device__ __forceinline__ int weight_place(int c, int part) { return c * tile_oc + (part ^ c % 8) * chunk; }
 
 template <class T>
-__global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(Previous previous, ForwardProblem<T> p) {
+__global__ void __launch_bounds__(max_warps * 32) pooled_mma_forward_kernel(Previous previous, ForwardProblem<T> p) {
   previous.wait();
   const ConvSizes& s = p.s;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, oc0 = blockIdx.y * tile_oc;

@@ -131,7 +131,7 @@ __device__ __forceinline__ void input_gradient_block(const InputProblem<T>& p, i
 // What nvcc limits the registers by: two blocks of nine taps fit on a multiprocessor, so one multiplies while the other
 // copies.
 constexpr int weight_threads = 2 * 9 * 32;
-static_assert(weight_threads >= most_taps * 32);
+static_assert(weight_threads >= max_taps * 32);
 
 template <class T>
 struct WeightProblem {
@@ -228,7 +228,7 @@ __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p,
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_warps * 32)
+__global__ void __launch_bounds__(max_warps * 32)
     pooled_mma_input_gradient_kernel(Previous previous, InputProblem<T> p) {
   previous.wait();
   input_gradient_block(p, blockIdx.x);

@@ -120,8 +120,7 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
 template <class Call>
 bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
-  return cuda::is_float(call.x) && s.H * s.W * s.C > 0 && (s.K() + 1) * s.OC <= most_indices &&
-         s.stride <= most_indices;
+  return cuda::is_float(call.x) && s.H * s.W * s.C > 0 && (s.K() + 1) * s.OC <= max_indices && s.stride <= max_indices;
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "naive",

@@ -13,7 +13,7 @@ struct ConvSizes {
   int PH = OH / 2, PW = OW / 2;  // rows and columns of windows
 };
 inline ConvSizes conv_sizes(const Conv2dSizes& s) {
-  const auto cut = [](int64_t size) { return static_cast<int>(std::min(size, most_indices)); };
+  const auto cut = [](int64_t size) { return static_cast<int>(std::min(size, max_indices)); };
   return {cut(s.H),  cut(s.W),      cut(s.C),       cut(s.OC), cut(s.KH),
           cut(s.KW), cut(s.stride), cut(s.padding), cut(s.OH), cut(s.OW)};
 }

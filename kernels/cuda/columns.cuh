@@ -11,7 +11,7 @@
 namespace hs::cuda {
 
 // Blocks of a launch that has more than one group: no more than run at once.
-inline constexpr int64_t most_column_blocks = 512;
+inline constexpr int64_t max_column_blocks = 512;
 
 // How a matrix is divided among blocks.
 struct ColumnGroups {
@@ -19,7 +19,7 @@ struct ColumnGroups {
   ColumnGroups(int64_t all_rows, int64_t C, int N) : rows(all_rows) {
     while (width < C / N && width < 32) width *= 2;
     blocks = (C / N + width - 1) / width;
-    const int64_t lanes = block_threads / width, most = most_column_blocks / std::max<int64_t>(blocks, 1);
+    const int64_t lanes = block_threads / width, most = max_column_blocks / std::max<int64_t>(blocks, 1);
     divide(rows > 16 * lanes ? std::min({(rows + 4 * lanes - 1) / (4 * lanes), most, 16 * lanes}) : 1);
   }
   // Divides the rows into another number of groups.

@@ -12,7 +12,7 @@
 
 namespace hs {
 
-inline constexpr int64_t most_indices = INT32_MAX;
+inline constexpr int64_t max_indices = INT32_MAX;
 
 // Divides by a number that is known before the launch: a multiplication and a shift. With 2^shift = 2^31 times the
 // power of two at or above the divisor, and factor = 2^shift / divisor rounded up, the error is too small to reach the
@@ -41,12 +41,12 @@ class Divisor {
 
 // How many images a launch can process, at least 1. Throws Error (usage) if not even one has indices of 32 bits.
 inline int64_t images_per_launch(const char* op, int64_t images, int64_t elements_per_image) {
-  if (elements_per_image > most_indices) {
+  if (elements_per_image > max_indices) {
     throw Error(ExitCode::usage, std::string(op) + ": an image has " + std::to_string(elements_per_image) +
-                                     " elements, expected at most " + std::to_string(most_indices) +
+                                     " elements, expected at most " + std::to_string(max_indices) +
                                      " on this device; cut it into smaller ones");
   }
-  return std::clamp<int64_t>(most_indices / std::max<int64_t>(elements_per_image, 1), 1, std::max<int64_t>(images, 1));
+  return std::clamp<int64_t>(max_indices / std::max<int64_t>(elements_per_image, 1), 1, std::max<int64_t>(images, 1));
 }
 
 }  // namespace hs

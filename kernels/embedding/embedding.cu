@@ -54,9 +54,9 @@ void forward_cuda(const EmbeddingForward& call) {
 }
 
 constexpr int warps = cuda::block_threads / 32;
-constexpr int64_t most_grids = 2048;  // of groups: symbols, times blocks side by side
+constexpr int64_t max_grids = 2048;  // of groups: symbols, times blocks side by side
 
-__device__ unsigned symbol_groups_done[most_grids];  // 0 between launches, which run one at a time
+__device__ unsigned symbol_groups_done[max_grids];  // 0 between launches, which run one at a time
 
 // The threads whose `is_there` is true, in order, in `found`; their number. All threads of the block call it.
 __device__ __forceinline__ int list_threads(bool is_there, SharedPointer<int> found) {
@@ -121,7 +121,7 @@ __global__ void position_sums_kernel(cuda::Previous previous, int64_t C, cuda::C
 // Of indices: of at least 512 each, and few enough that partial sums stay small for a large table. grids: symbols,
 // times blocks side by side.
 int64_t groups_of(int64_t indices, int64_t grids) {
-  return std::clamp<int64_t>(std::min(indices / 512, 2 * most_grids / std::max<int64_t>(grids, 1)), 1, 16);
+  return std::clamp<int64_t>(std::min(indices / 512, 2 * max_grids / std::max<int64_t>(grids, 1)), 1, 16);
 }
 
 int64_t backward_workspace(const EmbeddingBackward& call) {
@@ -173,7 +173,7 @@ void backward_cuda(const EmbeddingBackward& call, Tensor& workspace) {
 
 REGISTER_KERNEL(embedding_forward, cuda, "simple", {.run = forward_cuda, .supported = [](const EmbeddingForward& call) {
                                                       return cuda::is_float(call.table) &&
-                                                             call.indices.size() <= most_indices;
+                                                             call.indices.size() <= max_indices;
                                                     }});
 REGISTER_KERNEL(embedding_backward, cuda, "simple",
                 {.run = backward_cuda,

@@ -29,8 +29,8 @@ namespace {
 // first-level cache. b: its panels, each of which begins `panel` floats after the one before.
 void multiply(const BlockA& a, int64_t rows, const BlockB& b, int64_t panel, int64_t columns, int64_t steps,
               const BlockC& c, bool add, Ahead& next) {
-  for (int64_t k = 0; k < steps; k += most_steps, add = true) {
-    const int64_t now = std::min(most_steps, steps - k);
+  for (int64_t k = 0; k < steps; k += max_steps, add = true) {
+    const int64_t now = std::min(max_steps, steps - k);
     for (int64_t n = 0; n < columns; n += panel_columns) {
       const int64_t width = std::min(panel_columns, columns - n), each = strip_rows(width);
       const BlockB here{b.data + n / panel_columns * panel + k * b.row, b.row};
@@ -95,8 +95,8 @@ void backward_of(const GeluFeedForwardBackward& call, Tensor& workspace) {
   if (dx) pack_panels(as_computing(call.weight1.data<T>(), s.hidden * s.in, m.wide), s.hidden, s.in, true, m.w1);
   parallel(s.groups, [&](int64_t group, int thread) {
     const int64_t begin = group * s.rows_each, end = std::min(begin + s.rows_each, s.N);
-    for (int64_t first = begin; first < end; first += most_rows) {
-      const int64_t all = std::min(most_rows, end - first);
+    for (int64_t first = begin; first < end; first += max_rows) {
+      const int64_t all = std::min(max_rows, end - first);
       float *xs = m.x[thread], *dys = m.dy[thread], *h = m.h[thread], *ds = m.ds[thread];
       copy_rows(x + first * s.in, all, s.in, xs, s.in_row);
       copy_rows(dy + first * s.out, all, s.out, dys, s.out_row);
@@ -162,7 +162,7 @@ void backward(const GeluFeedForwardBackward& call, Tensor& workspace) {
 namespace hs {
 namespace {
 
-constexpr int64_t panel_columns = 64, most_steps = 128, block_rows = 128, chunk = 128, most_rows = 512;
+constexpr int64_t panel_columns = 64, max_steps = 128, block_rows = 128, chunk = 128, max_rows = 512;
 
 // Floats between rows that products read down the columns: were it a multiple of 512 bytes, they would compete for the
 // same lines of the cache.
@@ -181,7 +181,7 @@ struct FeedForwardSizes {
         out(call.weight2.shape()[1]),
         rows_each(round_up(std::max<int64_t>((N + 15) / 16, 256), block_rows)),
         groups((N + rows_each - 1) / rows_each),
-        rows_together(std::min(rows_each, most_rows)),
+        rows_together(std::min(rows_each, max_rows)),
         is_wide(is_f32(call.x)) {}
   int64_t if_narrow(int64_t size) const { return is_wide ? 0 : size; }
   int64_t largest_weight() const { return hidden * std::max(in, out); }

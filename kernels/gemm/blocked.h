@@ -75,10 +75,10 @@ struct Cuts {
 
   Cuts(int64_t M, int64_t N, int64_t K) : blocks(ceil(N, tile_columns)) {
     constexpr int64_t shortest_part = 512, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
-    constexpr int64_t most_sums = 1 << 19;                            // of all parts, so that caches hold them
-    constexpr int64_t short_tile = 128, most_blocks = Product::max_sums / short_tile / tile_columns;
+    constexpr int64_t max_part_sums = 1 << 19;                        // of all parts, so that caches hold them
+    constexpr int64_t short_tile = 128, blocks_of_short_tile = Product::max_sums / short_tile / tile_columns;
     const int64_t most = std::max<int64_t>(1, M * round_up(N, 16) * K / smallest_piece);
-    int64_t max_blocks = std::clamp<int64_t>(blocks, 1, most_blocks);
+    int64_t max_blocks = std::clamp<int64_t>(blocks, 1, blocks_of_short_tile);
     int64_t max_rows = std::min(Product::max_rows, Product::max_sums / tile_columns / max_blocks / 16 * 16);
     shared = blocks * tile_columns * round_up(ceil(K, Product::depth), Product::max_steps);
     if (M < 4 * short_tile || shared > Product::max_shared) shared = 0;
@@ -88,7 +88,7 @@ struct Cuts {
       rows_each = round_up(ceil(M, std::max<int64_t>(1, row_tiles)), 16);
       blocks_each = ceil(blocks, std::max<int64_t>(1, column_tiles));
       const int64_t wanted = std::min(ceil(std::min<int64_t>(16, most), std::max<int64_t>(1, tiles())),
-                                      std::max<int64_t>(1, most_sums / std::max<int64_t>(1, M * N)));
+                                      std::max<int64_t>(1, max_part_sums / std::max<int64_t>(1, M * N)));
       part = std::max<int64_t>(32, round_up(ceil(K, std::clamp<int64_t>(K / shortest_part, 1, wanted)), 32));
       parts = std::max<int64_t>(1, ceil(K, part));
       if (tiles() * parts >= std::min<int64_t>(8, most) || max_rows <= 16) break;

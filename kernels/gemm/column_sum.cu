@@ -7,7 +7,7 @@
 namespace hs {
 namespace {
 
-__device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between launches, which run one at a time
+__device__ unsigned groups_done[cuda::max_column_blocks];  // 0 between launches, which run one at a time
 
 // Grid: that of cuda::ColumnGroups. partial is (groups, C); with `accumulate` the sum is added to.
 template <class In, class Out, int N>

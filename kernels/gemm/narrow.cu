@@ -12,33 +12,33 @@ namespace {
 
 using namespace cuda;
 
-constexpr int most_columns = 16, most_rows = 256, warps = block_threads / 32;
+constexpr int max_columns = 16, max_rows = 256, warps = block_threads / 32;
 
 template <class In, class Out>
 __global__ void __launch_bounds__(block_threads) narrow_kernel(Previous previous, GemmProblem<In, Out> g) {
   previous.wait();
-  __shared__ SharedArray<float, warps * most_columns> sums;
+  __shared__ SharedArray<float, warps * max_columns> sums;
   const int thread = threadIdx.x, N = static_cast<int>(g.N);
   const int64_t row = blockIdx.x;
-  float sum[most_columns] = {};
+  float sum[max_columns] = {};
   for (int64_t k = thread; k < g.K; k += block_threads) {
     const float a = to_f32(g.a[row * g.K + k]);
 #pragma unroll
-    for (int j = 0; j < most_columns; ++j) {
+    for (int j = 0; j < max_columns; ++j) {
       if (j < N) sum[j] = fmaf(a, to_f32(g.b[k * N + j]), sum[j]);
     }
   }
 #pragma unroll
-  for (int j = 0; j < most_columns; ++j) {
+  for (int j = 0; j < max_columns; ++j) {
     if (j >= N) break;
     const float total = warp_sum(sum[j]);
-    if (thread % 32 == 0) sums[thread / 32 * most_columns + j] = total;
+    if (thread % 32 == 0) sums[thread / 32 * max_columns + j] = total;
   }
   __syncthreads();
   if (thread >= N) return;
   float total[warps];
 #pragma unroll
-  for (int i = 0; i < warps; ++i) total[i] = sums[i * most_columns + thread];
+  for (int i = 0; i < warps; ++i) total[i] = sums[i * max_columns + thread];
   const float all = ((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7]));
   g.c[row * N + thread] = gemm_element(g, row, thread, all);
 }
@@ -52,8 +52,8 @@ void gemm_narrow(const Gemm& call) {
 
 bool is_narrow(const Gemm& call) {
   const GemmOptions& options = call.options;
-  return gemm_types_supported(call) && call.c.size() > 0 && call.c.shape()[0] <= most_rows &&
-         call.c.shape()[1] <= most_columns && !options.transpose_a && !options.transpose_b &&
+  return gemm_types_supported(call) && call.c.size() > 0 && call.c.shape()[0] <= max_rows &&
+         call.c.shape()[1] <= max_columns && !options.transpose_a && !options.transpose_b &&
          options.epilogue == Epilogue::none;
 }
 

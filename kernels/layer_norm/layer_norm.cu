@@ -13,7 +13,7 @@ namespace {
 
 using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 
-__device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between launches, which run one at a time
+__device__ unsigned groups_done[cuda::max_column_blocks];  // 0 between launches, which run one at a time
 
 template <class T, class Y, int N>
 __global__ void layer_norm_forward_kernel(cuda::Previous previous, int64_t R, int64_t C, int lanes, float epsilon,

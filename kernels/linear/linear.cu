@@ -20,7 +20,7 @@ namespace hs {
 namespace {
 
 constexpr int lanes = 32, warps = cuda::block_threads / lanes;
-constexpr int most_outputs = 16, most_rows = 256, rows_ahead = 8;
+constexpr int max_outputs = 16, max_rows = 256, rows_ahead = 8;
 
 // dbias[o] = the sum of column o: a warp for each, by the first block.
 template <class Out>
@@ -28,7 +28,7 @@ __device__ void sum_columns(int rows, int outputs, SharedPointer<float> dy, bool
   const int lane = threadIdx.x % lanes;
   for (int o = threadIdx.x / lanes; o < outputs; o += warps) {
     float sum = 0;
-    for (int n = lane; n < rows; n += lanes) sum += dy[n * most_outputs + o];
+    for (int n = lane; n < rows; n += lanes) sum += dy[n * max_outputs + o];
     sum = cuda::warp_sum(sum);
     if (lane == 0) dbias[o] = cuda::from_f32<Out>((accumulate ? cuda::to_f32(dbias[o]) : 0.0f) + sum);
   }
@@ -39,18 +39,18 @@ __global__ void __launch_bounds__(cuda::block_threads)
     narrow_backward_kernel(cuda::Previous previous, int rows, int64_t in, int outputs, bool accumulate, const T* x,
                            const T* weight, const T* dy, T* dx, Out* dweight, Out* dbias) {
   previous.wait();
-  __shared__ SharedArray<float, most_rows * most_outputs> dy_tile;
-  __shared__ SharedArray<float, warps * lanes*(most_outputs + 1)> sums;  // one more: no bank conflicts
+  __shared__ SharedArray<float, max_rows * max_outputs> dy_tile;
+  __shared__ SharedArray<float, warps * lanes*(max_outputs + 1)> sums;  // one more: no bank conflicts
   using Row = cuda::Pack<float, 4>;
   const int thread = threadIdx.x, lane = thread % lanes, warp = thread / lanes;
   const int64_t column = int64_t{blockIdx.x} * lanes + lane;
-  for (int i = thread; i < rows * most_outputs; i += cuda::block_threads) {
-    const int n = i / most_outputs, o = i % most_outputs;
+  for (int i = thread; i < rows * max_outputs; i += cuda::block_threads) {
+    const int n = i / max_outputs, o = i % max_outputs;
     dy_tile[i] = o < outputs ? cuda::to_f32(dy[n * outputs + o]) : 0.0f;
   }
-  float w[most_outputs] = {}, sum[most_outputs] = {};
+  float w[max_outputs] = {}, sum[max_outputs] = {};
 #pragma unroll
-  for (int o = 0; o < most_outputs; ++o) {
+  for (int o = 0; o < max_outputs; ++o) {
     if (dx && o < outputs && column < in) w[o] = cuda::to_f32(weight[column * outputs + o]);
   }
   __syncthreads();
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(cuda::block_threads)
       if (n >= rows) break;
       float product = 0;
 #pragma unroll
-      for (int quarter = 0; quarter < most_outputs / 4; ++quarter) {
-        const Row g = load_vector<Row>(dy_tile.data() + (n * most_outputs + quarter * 4));
+      for (int quarter = 0; quarter < max_outputs / 4; ++quarter) {
+        const Row g = load_vector<Row>(dy_tile.data() + (n * max_outputs + quarter * 4));
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           product = fmaf(g.value[j], w[quarter * 4 + j], product);
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(cuda::block_threads)
   if (dbias && blockIdx.x == 0) sum_columns(rows, outputs, dy_tile.data(), accumulate, dbias);
   if (!dweight) return;
 #pragma unroll
-  for (int o = 0; o < most_outputs; ++o) sums[thread * (most_outputs + 1) + o] = sum[o];
+  for (int o = 0; o < max_outputs; ++o) sums[thread * (max_outputs + 1) + o] = sum[o];
   __syncthreads();
   const int64_t first = int64_t{blockIdx.x} * lanes * outputs;
   for (int i = thread; i < lanes * outputs && first + i < in * outputs; i += cuda::block_threads) {
     float total[warps];
 #pragma unroll
-    for (int j = 0; j < warps; ++j) total[j] = sums[(j * lanes + i / outputs) * (most_outputs + 1) + i % outputs];
+    for (int j = 0; j < warps; ++j) total[j] = sums[(j * lanes + i / outputs) * (max_outputs + 1) + i % outputs];
     const float all = ((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7]));
     dweight[first + i] = cuda::from_f32<Out>((accumulate ? cuda::to_f32(dweight[first + i]) : 0.0f) + all);
   }
@@ -112,8 +112,8 @@ void narrow_backward(const LinearBackward& call) {
 // More rows want matrix units, and more outputs more registers.
 bool is_narrow(const LinearBackward& call) {
   const bool one_type = !call.dweight.defined() || !call.dbias.defined() || call.dweight.dtype() == call.dbias.dtype();
-  return cuda::is_float(call.x) && one_type && call.order == WeightOrder::in_out && call.x.shape()[0] <= most_rows &&
-         call.x.shape()[1] > 0 && call.x.shape()[1] <= most_indices && call.dy.shape()[1] <= most_outputs;
+  return cuda::is_float(call.x) && one_type && call.order == WeightOrder::in_out && call.x.shape()[0] <= max_rows &&
+         call.x.shape()[1] > 0 && call.x.shape()[1] <= max_indices && call.dy.shape()[1] <= max_outputs;
 }
 
 // No GPU has measured it yet, and until one has, a library's products are the default.

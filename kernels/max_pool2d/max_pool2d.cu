@@ -15,7 +15,7 @@ struct PoolSizes {
         OH(y[1]),
         OW(y[2]),
         packs(x[3] / width),
-        stride(std::min(pool_stride, most_indices)),
+        stride(std::min(pool_stride, max_indices)),
         window(static_cast<uint32_t>(pool_window)) {}
   Divisor H, W, OH, OW, packs, stride;
   uint32_t window;

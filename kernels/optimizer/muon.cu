@@ -84,7 +84,7 @@ REGISTER_KERNEL(muon_direction, cuda, "simple", {.run = muon_direction_cuda, .wo
                                                    return int64_t{(direction_blocks + 1) * sizeof(float)};
                                                  }});
 REGISTER_KERNEL(muon_factor, cuda, "simple", {.run = muon_factor_cuda, .supported = [](const MuonFactor& call) {
-                                                return call.gram.size() <= most_indices;
+                                                return call.gram.size() <= max_indices;
                                               }});
 REGISTER_KERNEL(muon_update, cuda, "simple", {.run = muon_update_cuda});
 

@@ -106,7 +106,7 @@ class Muon : public Optimizer {
  public:
   Muon(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), mean_(zeros_like(values_)), square_(zeros_like(values_)) {
-    int64_t most = 0, most_short = 0;
+    int64_t most = 0, max_short = 0;
     for (const NamedParameter& parameter : arena.parameters()) {
       if (parameter.is_statistic) continue;
       const Shape& shape = parameter.value->shape();
@@ -114,7 +114,7 @@ class Muon : public Optimizer {
       if (parameter.role == ParameterRole::matrix && size > 0) {
         const int64_t out = shape[shape.rank() - 1], shorter = std::min(size / out, out);
         matrices_.push_back({begin, {size / out, out}});
-        most = std::max(most, size), most_short = std::max(most_short, shorter);
+        most = std::max(most, size), max_short = std::max(max_short, shorter);
       } else {
         constexpr int64_t granule = ParameterArena::granule;
         if (others_.empty() || others_.back().end != begin) others_.push_back({begin, begin});
@@ -123,7 +123,7 @@ class Muon : public Optimizer {
     }
     check(!matrices_.empty(), "optimizer muon: no hidden layer has a matrix that is trained; use adamw");
     for (Tensor* x : {&x_, &next_}) *x = Tensor::zeros({most}, DType::f32, values_.device());
-    for (Tensor* x : {&gram_, &factor_}) *x = Tensor::zeros({most_short * most_short}, DType::f32, values_.device());
+    for (Tensor* x : {&gram_, &factor_}) *x = Tensor::zeros({max_short * max_short}, DType::f32, values_.device());
   }
 
  protected:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int tile = 32, tile_row = tile + 1;  // of shared memory: a column of a tile is in 32 banks
 constexpr int threads_down = cuda::block_threads / tile;
-constexpr int64_t most_blocks = 1024;  // for the same columns, of which each takes several tiles then
+constexpr int64_t max_blocks = 1024;  // for the same columns, of which each takes several tiles then
 
 // A block moves tiles of 32 x 32, of 32 columns of x: it reads and writes along rows, and turns the tile in between.
 template <class T>
@@ -33,7 +33,7 @@ __global__ void transpose_kernel(cuda::Previous previous, int64_t R, int64_t C, 
 void transpose_cuda(const TransposeForward& call) {
   const int64_t R = call.x.shape()[0], C = call.x.shape()[1];
   const auto tiles = [](int64_t size) { return (size + tile - 1) / tile; };
-  const dim3 grid(static_cast<unsigned>(tiles(C)), static_cast<unsigned>(std::min<int64_t>(tiles(R), most_blocks)));
+  const dim3 grid(static_cast<unsigned>(tiles(C)), static_cast<unsigned>(std::min<int64_t>(tiles(R), max_blocks)));
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     cuda::launch(transpose_kernel<T>, grid, cuda::block_threads, 0, cuda::compute_stream(), R, C, call.x.data<T>(),
                  call.y.mutable_data<T>());
