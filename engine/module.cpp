@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
@@ -57,6 +58,11 @@ int64_t Module::parameter_count(bool statistic, bool frozen) {
     if (parameter.is_statistic == statistic && parameter.is_frozen == frozen) count += parameter.value->size();
   }
   return count;
+}
+
+double normal_number(double deviation, uint32_t bits0, uint32_t bits1) {
+  const double radius = std::sqrt(-2 * std::log(1.0 - to_unit_float(bits0)));
+  return deviation * radius * std::cos(2 * std::numbers::pi * to_unit_float(bits1));
 }
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {

@@ -91,6 +91,9 @@ class LayerKeys : NonCopyable {
   uint32_t last_ = 0;
 };
 
+// A number from the normal distribution with mean 0, from two independent numbers (Box and Muller, 1958).
+double normal_number(double deviation, uint32_t bits0, uint32_t bits1);
+
 // Uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), for weight and bias alike, from (seed, layer); `which` distinguishes
 // the parameter tensors of one layer. The values do not depend on other layers.
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which);

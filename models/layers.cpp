@@ -1,7 +1,6 @@
 #include "models/layers.h"
 
 #include <cmath>
-#include <numbers>
 #include <optional>
 
 #include "engine/ambient.h"
@@ -19,11 +18,6 @@ namespace hs {
 Tensor flatten(const Tensor& x) {
   check(x.shape().rank() > 0, "flatten: x is {}, expected (N, ...)", x.shape());
   return x.reshape({x.shape()[0], x.shape().size(1, x.shape().rank())});
-}
-
-double normal_number(double deviation, uint32_t bits0, uint32_t bits1) {
-  const double radius = std::sqrt(-2 * std::log(1.0 - to_unit_float(bits0)));
-  return deviation * radius * std::cos(2 * std::numbers::pi * to_unit_float(bits1));
 }
 
 namespace {

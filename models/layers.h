@@ -18,9 +18,6 @@ namespace hs {
 // (N, ...) -> (N, all the rest), differentiable. Throws if x is a scalar.
 Tensor flatten(const Tensor& x);
 
-// A number from the normal distribution with mean 0, from two independent numbers (Box and Muller, 1958).
-double normal_number(double deviation, uint32_t bits0, uint32_t bits1);
-
 enum class Bias : bool { off, on };  // whether a layer has one
 
 // How weights start. he_normal: from a normal distribution that is truncated at two deviations and then has the
@@ -28,7 +25,6 @@ enum class Bias : bool { off, on };  // whether a layer has one
 // in Keras).
 enum class Init : uint8_t { uniform, he_normal };
 
-class Dropout;
 class Adapters;
 struct LoraOptions;
 
@@ -48,6 +44,20 @@ class WeightLayer : public Module {
   Tensor weight_;                       // (in, out), where in is KH*KW*C of a convolution
   Tensor bias_;                         // (out), or undefined
   std::shared_ptr<Adapters> adapters_;  // null: none; shared, as its type is incomplete here
+};
+
+// Drops only while ambient().training; the ambient seed, step and micro-step and the layer number determine the mask. A
+// custom training loop sets ambient().step = optimizer.step_counter() first: without it, every step drops the same
+// elements.
+class Dropout : public Module {
+ public:
+  Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}  // REQUIRES: 0 <= rate < 1
+  Tensor forward(const Tensor& x) override;
+  DropoutRule rule() const;  // for an op that drops: a rate of 0 unless this is training
+
+ private:
+  double rate_;
+  uint32_t layer_;
 };
 
 class Conv2d : public WeightLayer {  // conv2d() with its parameters
@@ -92,20 +102,6 @@ class Head : public Linear {  // the last layer of a classifier
   // (N, in) -> (N, classes), a score for each; otherwise as Linear.
   Head(int64_t in, int64_t classes, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform)
       : Linear(in, classes, keys, bias, init, ParameterRole::head) {}
-};
-
-// Drops only while ambient().training; the ambient seed, step and micro-step and the layer number determine the mask. A
-// custom training loop sets ambient().step = optimizer.step_counter() first: without it, every step drops the same
-// elements.
-class Dropout : public Module {
- public:
-  Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}  // REQUIRES: 0 <= rate < 1
-  Tensor forward(const Tensor& x) override;
-  DropoutRule rule() const;  // for an op that drops: a rate of 0 unless this is training
-
- private:
-  double rate_;
-  uint32_t layer_;
 };
 
 struct Stage {  // a name for messages, and forward()

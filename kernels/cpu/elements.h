@@ -217,7 +217,7 @@ void map_range(int64_t begin, int64_t end, const F& f, Out* y, const In*... x) {
   }
 }
 
-// map_range over whole tensors of `size` elements, on all threads.
+// y[i] = f(x[i]...) over whole tensors of `size` elements, on all threads; see map_range.
 template <class F, class Out, class... In>
 void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
   parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });

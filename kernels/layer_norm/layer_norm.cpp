@@ -11,16 +11,16 @@ namespace hs {
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
                   std::optional<DType> type) {
   const Op op("layer_norm");
-  const DType of_rows = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType real = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   check(x.shape().rank() > 0 && x.shape().back() > 0 && scale.shape() == Shape{x.shape().back()} &&
             (!shift.defined() || shift.shape() == scale.shape()),
         "layer_norm: x is {}, scale {} and shift {}; expected both as long as a row of x, at least 1", x, scale, shift);
-  check(scale.dtype() == of_rows && (!shift.defined() || shift.dtype() == of_rows),
-        "layer_norm: x is {}, scale {} and shift {}; cast scale and shift to {}", x, scale, shift, name(of_rows));
+  check(scale.dtype() == real && (!shift.defined() || shift.dtype() == real),
+        "layer_norm: x is {}, scale {} and shift {}; cast scale and shift to {}", x, scale, shift, name(real));
   Tensor y = Tensor::empty(x.shape(), type.value_or(x.dtype()), x.device());
   check(is_float_or_narrower(x, y), "layer_norm: x is {}, and {} is asked for; expected x's type, or of f32 16 bits", x,
         name(y.dtype()));
-  Tensor rows = Tensor::empty({x.shape().rows(), 2}, of_rows, x.device());
+  Tensor rows = Tensor::empty({x.shape().rows(), 2}, real, x.device());
   layer_norm_forward({x, scale, shift, epsilon, rows, y});
   return record("layer_norm", y, {x, scale, shift},
                 [x = x.saved(), scale = scale.saved(), rows = rows.saved(), needs_x = x.requires_grad(),

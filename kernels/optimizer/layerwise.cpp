@@ -20,7 +20,7 @@ void for_pieces(int64_t begin, int64_t end, const Body& body) {
   constexpr int64_t most = std::tuple_size_v<Pieces>;
   const int64_t grain = std::max<int64_t>(1024, (end - begin + most - 1) / most);
   parallel((end - begin + grain - 1) / grain, [&](int64_t piece, int) {
-    [[maybe_unused]] const FlushSubnormals flush;
+    const FlushSubnormals flush;
     const int64_t first = begin + piece * grain;
     body(first, std::min(end, first + grain), static_cast<size_t>(piece));
   });

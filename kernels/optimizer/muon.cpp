@@ -19,7 +19,7 @@ void muon_direction_cpu(const MuonDirection& call) {
   if (rate[rate_skip] != 0) return std::fill(u, u + size, 0.0f);
   std::array<double, pieces> squares{};
   parallel(pieces, [&, g, v, u](int64_t piece, int) {
-    [[maybe_unused]] const FlushSubnormals flush;
+    const FlushSubnormals flush;
     double sum = 0;
     for (int64_t i = piece * grain; i < std::min(size, (piece + 1) * grain); ++i) {
       const float gradient_i = g[i] * factor;

@@ -101,7 +101,7 @@ void update_all(const Call& call, Update update, State*... state) {
   const float* decay = call.decay.defined() ? call.decay.template data<float>() : nullptr;
   const int64_t piece = decay ? ParameterArena::granule : cast_piece;
   parallel_ranges(call.value.size(), elementwise_grain, [=, type = call.cast.dtype()](int64_t begin, int64_t end) {
-    [[maybe_unused]] const FlushSubnormals flush;
+    const FlushSubnormals flush;
     for (int64_t first = begin, last; first < end; first = last) {
       last = std::min(first + piece, end);
       const float weight_decay = decay ? decay[first / piece] : update.rule.weight_decay;

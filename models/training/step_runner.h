@@ -23,24 +23,13 @@ struct NextStep {
   Batch last_batch() const { return batches.empty() ? Batch{} : batches.back(); }
 };
 
-// What a step works on and with.
-struct RunParts {
-  Module& model;
-  ParameterArena& arena;
-  Optimizer& optimizer;
-  GradScaler& scaler;
-  BatchSource& training;
-  const TrainConfig& config;
-  const TrainHooks& hooks;
-};
-
 class StepRunner {  // of one run; not thread safe
  public:
   // What `parts` refers to must outlive it. step: nullptr is a TrainStep
   explicit StepRunner(const RunParts& parts, std::unique_ptr<TrainStep> step = nullptr);
   virtual ~StepRunner() = default;
 
-  // What comes after this place. Throws Interrupted, as run() does.
+  // What comes after this place; adds its times to result.parts. Throws Interrupted, as run() does.
   virtual NextStep next(const Position& at, TrainResult& result);
   // Adds the losses of its micro-batches, and the loss scale.
   virtual void run(const NextStep& next, Losses& losses, StepSeconds& seconds);
@@ -57,7 +46,7 @@ class StepRunner {  // of one run; not thread safe
   bool wants_first_batch() const { return parts_.hooks.before_first_step && !has_shown_; }
   void show_first_batch(const Batch& batch);  // to before_first_step
 
-  const RunParts parts_;                   // what a step works on and with
+  const RunParts parts_;
   const std::unique_ptr<TrainStep> step_;  // see step()
 
  private:

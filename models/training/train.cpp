@@ -29,10 +29,11 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   TrainResult result;
   Position at;
   Losses losses(epoch, config, scaler.config().enabled);
-  const auto runner = make_step_runner({model, arena, *optimizer, scaler, training, config, hooks});
-  NumberCheck numbers{model, arena, scaler, runner->step(), config, losses};
-  Evaluator evaluator{model, arena, *optimizer, test, config, hooks, numbers, result};
-  Saver saver{arena, *optimizer, scaler, config, hooks, numbers, evaluator, at, losses, result};
+  const RunParts parts{model, arena, *optimizer, scaler, training, config, hooks};
+  const auto runner = make_step_runner(parts);
+  NumberCheck numbers{parts, runner->step(), losses};
+  Evaluator evaluator{parts, test, numbers, result};
+  Saver saver{parts, numbers, evaluator, at, losses, result};
   Reporter reporter{hooks};
   if (hooks.resume_from) saver.restore(*hooks.resume_from, epoch);
 

@@ -104,8 +104,7 @@ struct TrainHooks {
 struct Interrupted {};
 
 // Mean loss and accuracy over one pass of the source, in an Inference scope. Throws Interrupted.
-// With an exchange, the source gives this rank's batches of each epoch (LoaderOptions::ranks), and the result is that
-// of all of them.
+// exchange: among ranks, each with a source of its own batches (LoaderOptions::ranks); the result is that of all.
 Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu,
                     const std::function<bool()>& is_interrupted = {}, Exchange* exchange = nullptr);
 

@@ -70,7 +70,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       augment_(config.augment.any() ? &config.augment : nullptr) {}
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-  const Autocast precision(config_.precision, arena_);
+  const Autocast precision(config_.precision, arena_);  // its end restores ambient().micro_step, too
   std::vector<int64_t> sizes(micro_batches.size());
   std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   const int64_t samples = std::reduce(sizes.begin(), sizes.end());
@@ -80,7 +80,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
     const auto [loss, dloss] = forward_part(batch, samples, seconds);
     const StepPart part("backward", seconds.backward);
     backward(loss, dloss);
-    ++ambient().micro_step;  // another dropout mask for the next one; `precision` restores it
+    ++ambient().micro_step;  // another dropout mask for the next one
   }
   update(sizes, seconds);
   return losses_;

@@ -19,6 +19,17 @@ struct Position {
   int64_t samples = 0;  // samples of it that are done
 };
 
+// What a run works on and with.
+struct RunParts {
+  Module& model;
+  ParameterArena& arena;
+  Optimizer& optimizer;
+  GradScaler& scaler;
+  BatchSource& training;
+  const TrainConfig& config;
+  const TrainHooks& hooks;
+};
+
 // The schedule gets the number of all steps. Throws Error (usage) if they are too many.
 OptimizerConfig optimizer_settings(const TrainConfig& config, const EpochSize& epoch);
 GradScalerConfig scaler_settings(const TrainConfig& config);  // enabled in f16
@@ -62,12 +73,8 @@ struct Reporter {
 };
 
 // Ends a run whose numbers are not finite any more: throws Error (numeric) that names the first tensor to show it.
-struct NumberCheck {
-  Module& model;
-  ParameterArena& arena;
-  const GradScaler& scaler;
+struct NumberCheck : RunParts {
   const TrainStep& step;  // how the model reads a batch
-  const TrainConfig& config;
   Losses& losses;
   Skips skips = {};
 
@@ -81,13 +88,8 @@ struct NumberCheck {
 };
 
 // Evaluates a run's weights, for the result's epochs and validations, and says when they are good enough.
-struct Evaluator {
-  Module& model;
-  ParameterArena& arena;
-  const Optimizer& optimizer;
+struct Evaluator : RunParts {
   BatchSource& test;
-  const TrainConfig& config;
-  const TrainHooks& hooks;
   const NumberCheck& numbers;
   TrainResult& result;
   Tensor best = {};  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
@@ -105,12 +107,7 @@ struct Evaluator {
 };
 
 // Hands out a run's state, and continues from one: all that changes as the run goes on.
-struct Saver {
-  ParameterArena& arena;
-  Optimizer& optimizer;
-  GradScaler& scaler;
-  const TrainConfig& config;
-  const TrainHooks& hooks;
+struct Saver : RunParts {
   NumberCheck& numbers;
   Evaluator& evaluator;
   Position& at;
