@@ -4,10 +4,12 @@
 // before all others of their slots instead, which then run as on a machine with AMX.
 //   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/bench/halfstep-bench
 //   train
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "kernels/causal_attention/amx.h"
 #include "kernels/conv2d/amx_backward.h"
@@ -32,26 +34,44 @@ int emulated_rank() {
   return 1000;
 }
 
+// x, rounded to a half; to_float(to_half(x)) without a branch, for loops in vectors.
+float rounded_to_half(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const float size = std::fabs(x), normal = std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+  const float finite = size < 0x1p-14f ? std::copysign((size + 0.5f) - 0.5f, x) : normal;  // 0.5 has the last bit 2^-24
+  return x != x ? x : size < 65520 ? finite : std::copysign(HUGE_VALF, x);
+}
+
 // The sums of AVX-512 FP16. A product of two halves is exact in f32, and rounded after the addition.
 struct EmulatedHalves {
   template <int rows, int vectors>
   static void multiply(blocked::Left a, const Cell* b, int64_t steps, float* to, bool add) {
-    const auto half = [](Cell pair, int which) { return to_float(Half{static_cast<uint16_t>(pair >> 16 * which)}); };
-    for (int64_t i = 0; i < rows * vectors * 16; ++i) {
-      const int64_t row = i / (vectors * 16), column = i % (vectors * 16);
-      float total = 0, lanes[2] = {}, exact = 0;
+    constexpr int64_t width = vectors * 16;
+    const auto half = [](Cell pair, int64_t k) { return to_float(Half{static_cast<uint16_t>(pair >> 16 * k)}); };
+    std::vector<float> factors(static_cast<size_t>(2 * steps * width));  // of b: (steps, 2, width)
+    for (int64_t i = 0; i < std::ssize(factors); ++i) {
+      const int64_t s = i / (2 * width);
+      factors[static_cast<size_t>(i)] = half(b[s * blocked::tile_columns + i % width], i / width % 2);
+    }
+    for (int64_t row = 0; row < rows; ++row, to += blocked::tile_columns) {
+      float total[width] = {}, lanes[2][width] = {}, exact[width] = {};
       for (int64_t s = 0; s < steps; ++s) {
-        for (int k : {0, 1}) {
-          const float product = half(a.at(row, s).cells[0], k) * half(b[s * blocked::tile_columns + column], k);
-          lanes[k] = to_float(to_half(lanes[k] + product));
-          exact += product;
+        for (int64_t k = 0; k < 2; ++k) {
+          const float x = half(a.at(row, s).cells[0], k), *row_of_b = factors.data() + (2 * s + k) * width;
+          for (int64_t c = 0; c < width; ++c) {
+            lanes[k][c] = rounded_to_half(lanes[k][c] + x * row_of_b[c]);
+            exact[c] += x * row_of_b[c];
+          }
         }
         if (s + 1 < steps && (s + 1) % blocked::half_chain != 0) continue;
-        total += to_float(to_half(lanes[0] + lanes[1]));
-        lanes[0] = lanes[1] = 0;
+        for (int64_t c = 0; c < width; ++c) {
+          total[c] += rounded_to_half(lanes[0][c] + lanes[1][c]);
+          lanes[0][c] = lanes[1][c] = 0;
+        }
       }
-      float& sum = to[row * blocked::tile_columns + column];
-      sum = (add ? sum : 0) + (std::isfinite(total) ? total : exact);
+      for (int64_t c = 0; c < width; ++c) {
+        to[c] = (add ? to[c] : 0) + (std::isfinite(total[c]) ? total[c] : exact[c]);
+      }
     }
   }
 };
