@@ -11,7 +11,8 @@ if(NOT CMAKE_CXX_COMPILER)
   set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 endif()
 set(CMAKE_CXX_COMPILER_TARGET aarch64-linux-gnu)  # Clang's
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu max -L ${CMAKE_SYSROOT})
+find_program(HALFSTEP_QEMU qemu-aarch64-static REQUIRED NO_CMAKE_FIND_ROOT_PATH)  # its path, for tests that change PATH
+set(CMAKE_CROSSCOMPILING_EMULATOR ${HALFSTEP_QEMU} -cpu max -L ${CMAKE_SYSROOT})
 foreach(what LIBRARY INCLUDE PACKAGE)
   set(CMAKE_FIND_ROOT_PATH_MODE_${what} ONLY)
 endforeach()
