@@ -225,13 +225,13 @@ class PeersCommand : public RecordingCommand {
 
   // What is not given is the model's.
   void choose_sizes(const cli::Flags& flags) {
-    const auto settle = [&](const char* flag, int64_t& value, int64_t usual, int64_t quick) {
+    const auto choose = [&](const char* flag, int64_t& value, int64_t usual, int64_t quick) {
       if (!flags.given(flag)) value = quick_ ? std::min(usual, quick) : usual;
     };
-    settle("--train", train_, model().train, std::min<int64_t>(1280, model().train / 8));
-    settle("--test", test_, model().test, 512);
-    settle("--epochs", epochs_, model().epochs, 1);
-    settle("--batch", batch_, model().batch, model().batch);
+    choose("--train", train_, model().train, std::min<int64_t>(1280, model().train / 8));
+    choose("--test", test_, model().test, 512);
+    choose("--epochs", epochs_, model().epochs, 1);
+    choose("--batch", batch_, model().batch, model().batch);
     if (model().data == PeerData::text && data_.name.empty()) data_.name = "tinyshakespeare";
   }
 
