@@ -76,22 +76,33 @@ class Allocator {
     void* data = take(pool, block);
     if (!data) data = allocate_new(block);
     if (!data) fail_out_of_memory(bytes);
-    count_made(data, bytes, purpose);
+    const auto p = static_cast<size_t>(purpose);
+    stats_.live += bytes;
+    stats_.live_by_purpose[p] += bytes;
+    stats_.peak_by_purpose[p] = std::max(stats_.peak_by_purpose[p], stats_.live_by_purpose[p]);
+    if (stats_.live > stats_.peak) {
+      stats_.peak = stats_.live;
+      stats_.at_peak = stats_.live_by_purpose;
+    }
+    ++stats_.allocations;
+    tell(true, purpose, bytes, data);
     return data;
   }
 
-  void release(MemoryPool& pool, void* data, size_t bytes, MemoryPurpose purpose) {
+  void release(MemoryPool& pool, void* data, size_t bytes, MemoryPurpose purpose) noexcept {
     const std::lock_guard lock(mutex_);
     stats_.live -= bytes;
     stats_.live_by_purpose[static_cast<size_t>(purpose)] -= bytes;
     tell(false, purpose, bytes, data);
-    // A separate pool keeps its blocks even without caching: its graph still writes to them.
-    if (caching || &pool != shared_.get()) {
-      pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
-    } else {
-      runtime(device_).release(data);
-      stats_.reserved -= bytes;
+    const size_t block = caching ? bucket_size(bytes) : bytes;
+    const bool is_shared = &pool == shared_.get();
+    try {  // a separate pool keeps its blocks even without caching: its graph still writes to them
+      if (caching || !is_shared) return pool.blocks[block].push_back(data);
+    } catch (const std::bad_alloc&) {
+      if (!is_shared) return;
     }
+    runtime(device_).release(data);
+    stats_.reserved -= block;
   }
 
   // The pool's owner is gone. Its blocks go to everybody: a run that captures the same step as the one before finds
@@ -130,19 +141,6 @@ class Allocator {
   const std::shared_ptr<MemoryPool>& shared() const { return shared_; }
 
  private:
-  void count_made(const void* data, size_t bytes, MemoryPurpose purpose) {
-    const auto p = static_cast<size_t>(purpose);
-    stats_.live += bytes;
-    stats_.live_by_purpose[p] += bytes;
-    stats_.peak_by_purpose[p] = std::max(stats_.peak_by_purpose[p], stats_.live_by_purpose[p]);
-    if (stats_.live > stats_.peak) {
-      stats_.peak = stats_.live;
-      stats_.at_peak = stats_.live_by_purpose;
-    }
-    ++stats_.allocations;
-    tell(true, purpose, bytes, data);
-  }
-
   void tell(bool made, MemoryPurpose purpose, size_t bytes, const void* data) const {
     Observers::tell(Event::storage, [&](Observer& observer) {
       observer.storage(device_, {Op::current(), purpose, made, bytes, data}, stats_);

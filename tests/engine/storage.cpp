@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -23,6 +25,17 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "tests/support/thrown.h"
+
+namespace {
+thread_local bool memory_has_ended = false;
+}
+// Not inlined: GCC would see free() paired with operator new and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  void* memory = memory_has_ended ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  return memory ? memory : throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace hs {
 namespace {
@@ -144,6 +157,17 @@ TEST_CASE("releasing the cache lowers reserved and leaves live tensors alone") {
   if (caching) CHECK(after.reserved + (1 << 20) <= before.reserved);
   CHECK(kept.to_vector<float>() == std::vector<float>(1000, 7.0f));
   CHECK(bytes_tensor(1 << 20).defined());
+}
+
+TEST_CASE("a block that there is no memory to remember goes back to the device") {
+  release_cached_memory(Device::cpu);
+  const MemoryStats before = stats();
+  Tensor tensor = bytes_tensor(1 << 20);
+  memory_has_ended = true;
+  tensor = {};
+  memory_has_ended = false;
+  CHECK(stats().live == before.live);
+  CHECK(stats().reserved == before.reserved);
 }
 
 TEST_CASE("beyond the memory limit an allocation throws with the numbers that matter, and a smaller one still works") {
