@@ -186,7 +186,7 @@ Flags& Flags::plugins(std::vector<std::string>& files) {
 
 Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object) {
   const std::string prefix = object.empty() ? "" : object + "/";
-  integer("--prefetch", rare(Group::data).keeps_bits().moves({"wait"}), options.prefetch, 0, 1000,
+  integer("--prefetch", rare(Group::data).keeps_bits().moves({"wait"}), options.prefetch, 0, max_prefetch,
           "Batches made ahead of time, 0: each when it is needed")
       .record(prefix + "prefetch");
   integer_or_auto("--workers", rare(Group::data).known_as({"num-workers"}).keeps_bits().moves({"wait"}),

@@ -84,6 +84,9 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   const SampleInfo& info = source_.info();
   if (options.batch < 1) fail(ExitCode::usage, "batch size {}: expected 1 or more", options.batch);
   if (options.prefetch < 0) fail(ExitCode::usage, "prefetch {}: expected 0 or more", options.prefetch);
+  if (options.prefetch > max_prefetch) {
+    fail(ExitCode::usage, "prefetch {}: expected at most {}", options.prefetch, max_prefetch);
+  }
   if (options_.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
   if (info.count < 1) fail(ExitCode::bad_input, "{}: the set has 0 samples, expected 1 or more", info.name);
   if (info.count > INT32_MAX) {

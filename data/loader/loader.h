@@ -43,6 +43,7 @@ enum class CacheMode {
 // takes less time than to wake a thread, and the thread would take the core of another one that computes. Then nothing
 // is built ahead either.
 inline constexpr int64_t automatic_workers = -1;
+inline constexpr int64_t max_prefetch = 1000;  // batches: all of them are in memory at once
 
 // Options of a Loader.
 struct LoaderOptions {
@@ -50,7 +51,7 @@ struct LoaderOptions {
   bool shuffle = true;          // false: the order of the source
   uint64_t seed = 1;            // key of the order, see shuffled_order()
   Device device = Device::cpu;  // where the batches are
-  int64_t prefetch = 0;         // batches built ahead of the one that next() returns; 0: none, and no threads
+  int64_t prefetch = 0;         // batches built ahead of next()'s, at most max_prefetch; 0: none, and no threads
   // Threads, each building one batch at a time; 0: next() builds the batches ahead itself.
   int64_t workers = 1;
   CacheMode cache = CacheMode::none;  // see CacheMode

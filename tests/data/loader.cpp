@@ -262,6 +262,7 @@ TEST_CASE("wrong options") {
   CHECK(error_of([&] { Loader(source, {.batch = 0}); }) == "batch size 0: expected 1 or more");
   CHECK(error_of([&] { Loader(source, {.batch = -1}); }) == "batch size -1: expected 1 or more");
   CHECK(error_of([&] { Loader(source, {.prefetch = -1}); }) == "prefetch -1: expected 0 or more");
+  CHECK(error_of([&] { Loader(source, {.prefetch = 1001}); }) == "prefetch 1001: expected at most 1000");
   CHECK(error_of([&] { Loader(source, {.workers = -2}); }) == "workers -2: expected 0 or more");
   CHECK(error_of([&] { Loader(source, {.cache = CacheMode::device, .normalize_on_host = true}); }) ==
         "preprocess host: with cache device the pixels are on the device; preprocess them there");
