@@ -46,8 +46,10 @@ void Module::freeze(Freeze what) {
   visit([what](Module& module) {
     for (NamedParameter& parameter : module.own_) {
       if (what == Freeze::body && parameter.is_head) continue;
+      check(!parameter.value->requires_grad() || parameter.value->grad_info()->arena.expired(),
+            "freeze: parameter {} is in a ParameterArena already; freeze before it is made", parameter.name);
       parameter.is_frozen = true;
-      parameter.value->set_requires_grad(false);
+      *parameter.value = parameter.value->detach();
     }
   });
 }

@@ -231,6 +231,8 @@ double Tensor::item() const {
 
 void Tensor::set_requires_grad(bool on) {
   if (!on) {
+    check(!grad_info_ || (!grad_info_->lacks_arena && grad_info_->arena.expired()),
+          "set_requires_grad: the tensor {} is a module's parameter; freeze() of the module makes it constant", shape_);
     grad_info_.reset();
     return;
   }

@@ -435,6 +435,23 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("what is in an arena is not made constant any more, and a handle of a parameter never") {
+  Forgetful model(Forgetful::nothing);
+  Tensor weight = *model.parameters()[0].value;
+  const std::string by_handle =
+      "set_requires_grad: the tensor (3, 2) is a module's parameter; freeze() of the module "
+      "makes it constant";
+  CHECK_THROWS_WITH_AS(weight.set_requires_grad(false), by_handle.c_str(), Error);
+  {
+    const ParameterArena arena(model);
+    weight = *model.parameters()[0].value;
+    CHECK_THROWS_WITH_AS(weight.set_requires_grad(false), by_handle.c_str(), Error);
+    CHECK_THROWS_WITH_AS(model.freeze(),
+                         "freeze: parameter weight is in a ParameterArena already; freeze before it is made", Error);
+  }
+  CHECK_NOTHROW(model.freeze());
+}
+
 TEST_CASE("a layer without a bias is its product alone") {
   LayerKeys keys(1), again(1);
   Linear linear(3, 2, keys, Bias::off), with(3, 2, again);
