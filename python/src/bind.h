@@ -66,31 +66,20 @@ HS_WORDS(WeightOrder, "in_out", "out_in");
 template <class E>
 concept Worded = sizeof(Words<E>::all) > 0;
 
-template <Worded E>
-E parse(nb::handle word) {
-  std::string expected;
-  for (const char* const& each : Words<E>::all) {
-    if (nb::isinstance<nb::str>(word) && word.equal(nb::str(each))) return static_cast<E>(&each - Words<E>::all);
-    expected += (expected.empty() ? "" : ", ") + std::string(each);
-  }
-  throw nb::value_error((std::string(nb::repr(word).c_str()) + ": expected one of " + expected).c_str());
-}
-
 template <class T>
 struct Fields {};  // of a struct: all of them, or it does not compile
-#define HS_FIELDS(T, ...)                                                  \
-  template <>                                                              \
-  struct Fields<T> {                                                       \
-    static constexpr const char* names = #__VA_ARGS__;                     \
-    static void visit(auto& object, const auto& use) {                     \
-      auto& [__VA_ARGS__] = object;                                        \
-      each(use, __VA_ARGS__);                                              \
-    }                                                                      \
-    static void each(const auto& use, auto&... field) {                    \
-      std::istringstream text(names);                                      \
-      std::string name;                                                    \
-      ((std::getline(text >> std::ws, name, ','), use(name, field)), ...); \
-    }                                                                      \
+#define HS_FIELDS(T, ...)                                                    \
+  template <>                                                                \
+  struct Fields<T> {                                                         \
+    static constexpr const char* names = #__VA_ARGS__;                       \
+    static void visit(auto& object, const auto& use) {                       \
+      auto& [__VA_ARGS__] = object;                                          \
+      [&](auto&... field) {                                                  \
+        std::istringstream text(names);                                      \
+        std::string name;                                                    \
+        ((std::getline(text >> std::ws, name, ','), use(name, field)), ...); \
+      }(__VA_ARGS__);                                                        \
+    }                                                                        \
   }
 HS_FIELDS(Conv2dOptions, kernel_h, kernel_w, stride, padding);
 HS_FIELDS(BatchNormOptions, eps, relu);
@@ -122,11 +111,6 @@ HS_FIELDS(MemoryStats, live, peak, reserved, allocations, live_by_purpose, peak_
 template <class T>
 concept Struct = sizeof(Fields<T>::names) > 0;
 
-template <class T>
-inline constexpr bool is_optional = false;
-template <Struct T>
-inline constexpr bool is_optional<std::optional<T>> = true;
-
 // Sets the fields that are given. Throws TypeError that names one of another type, or of another name.
 template <Struct T>
 void read(T& to, nb::handle options, const std::string& whose) {
@@ -137,7 +121,7 @@ void read(T& to, nb::handle options, const std::string& whose) {
     const nb::object from = left.attr("pop")(name);
     if constexpr (Struct<Field>) {
       read(field, from, whose + ": " + name);
-    } else if constexpr (is_optional<Field>) {
+    } else if constexpr (requires { requires Struct<typename Field::value_type>; }) {  // of an optional
       typename Field::value_type inside{};
       if (!from.is_none()) read(inside, from, whose + ": " + name), field = inside;
     } else if constexpr (Worded<Field> || std::is_same_v<Field, Tensor>) {
@@ -201,8 +185,14 @@ requires hs::python::Worded<E>
 struct type_caster<E, enable_if_t<std::is_enum_v<E>>> {
   NB_TYPE_CASTER(E, const_name("str"))
   bool from_python(handle source, uint32_t, cleanup_list*) {
-    value = hs::python::parse<E>(source);
-    return true;
+    const auto& words = hs::python::Words<E>::all;
+    std::string expected;
+    for (const char* const& each : words) {
+      value = static_cast<E>(&each - words);
+      if (isinstance<str>(source) && source.equal(str(each))) return true;
+      expected += (expected.empty() ? "" : ", ") + std::string(each);
+    }
+    throw value_error((std::string(repr(source).c_str()) + ": expected one of " + expected).c_str());
   }
   static handle from_cpp(E value, rv_policy, cleanup_list*) noexcept {
     return str(hs::python::Words<E>::all[static_cast<int>(value)]).release();

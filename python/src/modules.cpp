@@ -6,10 +6,15 @@ namespace {
 
 using Path = std::filesystem::path;
 
-// What a Python class derives from. It keeps what is registered in it, because a network has the addresses.
-class PythonModule : public Module {
+struct WithoutForward : Module {
+  Tensor forward(const Tensor&) override { fail_type("forward(): a class of Module defines forward(self, x)"); }
+};
+
+// What a Python class derives from. Python keeps what is registered in it, because a network has the addresses.
+class PythonModule : public WithoutForward {
  public:
-  NB_TRAMPOLINE(Module);
+  NB_TRAMPOLINE(WithoutForward);
+  using Module::add_child, Module::add_parameter, Module::add_statistic;
 
   Tensor forward(const Tensor& x) override {
     Tensor y = overridden(x);
@@ -20,35 +25,31 @@ class PythonModule : public Module {
     NB_OVERRIDE(loss, y, x, labels);
   }
 
-  // self: of Python. role: of a parameter; None: of a statistic or a module.
-  static nb::object add(nb::handle self, const std::string& name, nb::object what, nb::handle role) {
+  // self: of Python. method: one of those three.
+  template <auto method, class T, class... Role>
+  static T& add(nb::handle self, const std::string& name, T& what, Role... role) {
     auto* module = nb::inst_ready(self) ? dynamic_cast<PythonModule*>(nb::inst_ptr<Module>(self)) : nullptr;
     if (!module) fail_type(type_of(self) + " takes no " + name + "; a class of Module calls super().__init__() first");
     if (!module->names_.insert(name).second) {
       throw Error(ExitCode::usage, "Module: " + name + " is registered already, and stays; use another name");
     }
-    if (nb::isinstance<Module>(what)) {
-      nb::cast<Module&>(what).visit([&](const Module& inner) {
+    if constexpr (std::is_same_v<T, Module>) {
+      what.visit([&](const Module& inner) {
         if (&inner == module) fail_type("Module: " + name + " has the module in it that it was to be added to");
       });
-      module->add_child(name, nb::cast<Module&>(what));
-    } else if (!role.is_none()) {
-      module->add_parameter(name, nb::cast<PythonTensor&>(what), parse<ParameterRole>(role));
-    } else {
-      module->add_statistic(name, nb::cast<PythonTensor&>(what));
     }
-    nb::keep_alive_obj(self, what);
+    (module->*method)(name, what, role...);
     return what;
   }
 
  private:
-  Tensor overridden(const Tensor& x) { NB_OVERRIDE_PURE_NAME("forward", forward, x); }
+  Tensor overridden(const Tensor& x) { NB_OVERRIDE_NAME("forward", forward, x); }
 
   std::set<std::string> names_;
 };
 
 void set_attribute(nb::handle self, nb::str name, nb::object value) {
-  if (nb::isinstance<Module>(value)) PythonModule::add(self, name.c_str(), value, nb::none());
+  if (nb::isinstance<Module>(value)) self.attr("add_child")(name, value);
   if (PyObject_GenericSetAttr(self.ptr(), name.ptr(), value.ptr()) != 0) nb::raise_python_error();
 }
 
@@ -87,7 +88,7 @@ nb::dict by_name(const std::vector<NamedParameter>& parameters) {
 }
 
 void bind_modules(nb::module_& m) {
-  const auto none = nb::none();
+  constexpr auto kept = nb::rv_policy::reference;
   nb::class_<Module, PythonModule>(
       m, "Module",
       "A function with parameters. A network is a class that calls super().__init__(), assigns its layers to itself, "
@@ -98,10 +99,13 @@ void bind_modules(nb::module_& m) {
       .def("loss", &Module::loss, "output"_a, "input"_a, "labels"_a, InEngine(), "None: that of a classifier.")
       .def("input_kind", &Module::input_kind, "images, or tokens: windows of a text.")
       .def("__setattr__", set_attribute)
-      .def("add_child", PythonModule::add, "name"_a, "child"_a, "role"_a = none, "Registers a module by a name.")
-      .def("add_parameter", PythonModule::add, "name"_a, "value"_a, "role"_a = "matrix",
+      .def("add_child", PythonModule::add<&PythonModule::add_child, Module>, "name"_a, "child"_a, kept,
+           nb::keep_alive<1, 3>(), "Registers a module by a name, and returns it.")
+      .def("add_parameter", PythonModule::add<&PythonModule::add_parameter, PythonTensor, ParameterRole>, "name"_a,
+           "value"_a, "role"_a = ParameterRole::matrix, kept, nb::keep_alive<1, 3>(),
            "Registers an f32 tensor that is trained, and returns it; role: matrix, bias, norm, embedding or head.")
-      .def("add_statistic", PythonModule::add, "name"_a, "value"_a, "role"_a = none,
+      .def("add_statistic", PythonModule::add<&PythonModule::add_statistic, PythonTensor>, "name"_a, "value"_a, kept,
+           nb::keep_alive<1, 3>(),
            "Registers an f32 tensor that is averaged over the steps, as a running mean, and returns it.")
       .def("parameters", parameters_of_module, "A dictionary of tensors by name, in the order of registration.")
       .def("freeze", &Module::freeze, "what"_a = Freeze::all, "What is registered so far is constant from now on.");

@@ -78,7 +78,11 @@ Tensor reshape(const Tensor& x, const Dims& shape) { return x.reshape(Shape(shap
 Tensor zeros(const Dims& shape, DType dtype, Device device) { return Tensor::zeros(Shape(shape), dtype, device); }
 
 Tensor times(const Tensor& x, nb::handle factor) {
-  return nb::isinstance<Self>(factor) ? mul(x, nb::cast<Tensor>(factor)) : scale(x, nb::cast<double>(factor));
+  double number = 0;
+  const bool is_number = !nb::isinstance<Self>(factor) && nb::try_cast(factor, number);
+  const Tensor other = is_number ? Tensor() : nb::cast<Tensor>(factor);
+  const Engine engine;
+  return is_number ? scale(x, number) : mul(x, other);
 }
 
 }  // namespace
@@ -116,6 +120,7 @@ void bind_tensors(nb::module_& m) {
       .def("__sub__", sub, InEngine())
       .def("__mul__", times)
       .def("__rmul__", times);
+  m.attr("Tensor").attr("__array_ufunc__") = nb::none();  // array * tensor would be NumPy's, without a history
   m.def(
       "backward", nb::overload_cast<const Tensor&, Tensor>(&backward), "y"_a, "dy"_a.none() = nb::none(), InEngine(),
       "Adds dL/dx to the gradient of each leaf x that y was computed from; dy is dL/dy, one for a scalar. Throws Error "

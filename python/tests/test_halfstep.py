@@ -107,6 +107,11 @@ class Tensors(Case):
         self.line(ValueError, lambda: hs.cast(tensor, "float32"), "'float32': expected one of f32, f16")
         self.line(TypeError, lambda: hs.relu(x), "found a ndarray, expected a Tensor")
         self.line(TypeError, lambda: tensor + 1, "found a int, expected a Tensor")
+        for factor in (x, "2", [2]):
+            self.line(TypeError, lambda: tensor * factor, f"found a {type(factor).__name__}, expected a Tensor")
+        with self.assertRaises(TypeError):
+            x * tensor  # NumPy's product would have no history
+        np.testing.assert_array_equal((np.float32(2) * tensor * 3).numpy(), 6 * x)
 
     def test_have_gradients(self):
         x, w, b = values(5, 3), values(3, 4), values(4)
@@ -216,7 +221,14 @@ class Modules(Case):
         self.line(TypeError, lambda: hs.evaluate(Nothing(), digits()), "forward() has returned None")
         self.line(hs.Error, Twice, "conv is registered already")
         self.line(TypeError, lambda: setattr(net, "itself", net), "itself has the module in it")
-        self.assertRaises(Exception, lambda: hs.Module()(x))
+        self.line(TypeError, lambda: hs.Module()(x), "a class of Module defines forward(self, x)")
+        self.assertRaises(TypeError, net.add_child, "tensor", x)
+        self.assertRaises(TypeError, net.add_parameter, "array", values(2))
+        arena = hs.ParameterArena(net)
+        self.line(hs.Error, net.freeze, "is in a ParameterArena already")
+        self.line(hs.Error, lambda: net.parameters()["head.weight"].set_requires_grad(False), "freeze() of the module")
+        arena.zero_gradients()
+        del arena
         self.line(hs.Error, lambda: hs.make_model("lenet"), "mnist_cnn")
         self.line(hs.Error, lambda: hs.make_model("char_gpt", input="tokens", heads=0), "0 heads")
         self.line(hs.Error, lambda: hs.make_optimizer(hs.ParameterArena(Net()), schedule={"every": 0}), "every is 0 steps")
