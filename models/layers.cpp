@@ -40,6 +40,7 @@ Tensor truncated_normal_init(const Shape& shape, double variance, uint64_t seed,
 }
 
 Tensor initial_weight(Init init, const Shape& shape, uint64_t seed, uint32_t layer) {
+  check(shape.size() > 0, "a layer: its weight is {}, expected at least one input and one output", shape);
   const int64_t fan_in = shape[0];
   if (init == Init::uniform) return uniform_init(shape, fan_in, seed, layer, 0);
   return truncated_normal_init(shape, 2 / static_cast<double>(fan_in), seed, layer);

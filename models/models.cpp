@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/check.h"
@@ -34,6 +35,9 @@ RegisteredModel::RegisteredModel(const char* name, Make make, const ModelOptions
 
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes) {
   check(sizes.blocks >= 0, "make_model: {} blocks, expected 1 or more, or 0 for the usual depth", sizes.blocks);
+  check(std::min({sizes.rows, sizes.columns, sizes.channels, sizes.classes, sizes.width, sizes.heads}) >= 1,
+        "make_model: {} x {} x {}, {} classes, a width of {} and {} heads, expected 1 or more of each", sizes.rows,
+        sizes.columns, sizes.channels, sizes.classes, sizes.width, sizes.heads);
   const Entry* const found = find(name);
   if (!found) {
     fail(ExitCode::usage, "model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));

@@ -128,6 +128,8 @@ PartOfSamples::PartOfSamples(const SampleSource& source, int64_t first, int64_t 
 TrainAndTest split_samples(const std::shared_ptr<const SampleSource>& all, double fraction) {
   const int64_t count = all->info().count;
   check(count >= 2, "split_samples: {} samples, expected 2 or more", count);
+  check(fraction > 0 && fraction < 1, "split_samples: a fraction of {}, expected more than 0 and less than 1",
+        fraction);
   std::vector<std::pair<uint32_t, int64_t>> drawn;  // for each sample a number that its checksum decides
   for (int64_t i = 0; i < count; ++i) {
     drawn.emplace_back(random_bits({.seed = all->checksum(i), .purpose = RandomPurpose::shuffle}, 0), i);

@@ -24,7 +24,7 @@ struct AugmentOptions {
   int64_t cutout = 0;  // pixels, side of a square whose centre may be anywhere in the image
   bool flip = false;   // mirrored left to right, each image with probability 1/2
 
-  bool any() const { return shift > 0 || rotate > 0 || cutout > 0 || flip; }  // whether any is on
+  bool any() const { return shift != 0 || rotate != 0 || cutout != 0 || flip; }  // whether any is on
 };
 
 // "shift=2,rotate=10.5,cutout=8,flip", each at most once; "" sets no option. Throws Error

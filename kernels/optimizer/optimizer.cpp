@@ -225,6 +225,12 @@ Tensor decay_of(const ParameterArena& arena, float weight_decay) {
 
 GradScaler::GradScaler(const GradScalerConfig& config, Device device) : config_(config) {
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
+  check(config.smallest > 0 && config.smallest <= config.initial && config.initial <= config.largest,
+        "loss scale: initial is {}, expected {} to {}, and those to be more than 0", config.initial, config.smallest,
+        config.largest);
+  check(config.growth >= 1 && config.backoff > 0 && config.backoff <= 1 && config.growth_interval >= 1,
+        "loss scale: growth is {}, backoff {} and growth_interval {}, expected 1 or more, up to 1, and 1 or more",
+        config.growth, config.backoff, config.growth_interval);
   state_ = Tensor::from(std::vector<float>{config.enabled ? config.initial : 1, 0, 0}, {3}).to(device);
 }
 
@@ -314,9 +320,32 @@ void Optimizer::step(GradScaler& scaler, const Tensor& loss, int64_t micro_batch
   if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});
 }
 
+namespace {
+
+// With others a run would not fail, but train to other weights.
+void check_settings(const OptimizerConfig& c) {
+  const auto not_negative = [](auto... values) { return ((values >= 0) && ...); };
+  check(
+      not_negative(c.momentum, c.beta1, c.beta2, c.average_decay, c.statistics_momentum) &&
+          std::max({c.momentum, c.beta1, c.beta2, c.average_decay}) < 1 && c.statistics_momentum <= 1,
+      "optimizer: momentum is {}, beta1 {}, beta2 {}, average_decay {} and statistics_momentum {}, expected 0 or more, "
+      "and less than 1, the last up to 1",
+      c.momentum, c.beta1, c.beta2, c.average_decay, c.statistics_momentum);
+  check(not_negative(c.learning_rate, c.trust, c.epsilon, c.vector_rate, c.weight_decay),
+        "optimizer: learning_rate is {}, trust {}, epsilon {}, vector_rate {} and weight_decay {}, expected 0 or more",
+        c.learning_rate, c.trust, c.epsilon, c.vector_rate, c.weight_decay);
+  check(not_negative(c.clip, c.outlier, c.loss_outlier),
+        "optimizer: clip is {}, outlier {} and loss_outlier {}, expected 0 or more", c.clip, c.outlier, c.loss_outlier);
+  check(c.schedule.every >= 1, "schedule: every is {} steps, expected 1 or more", c.schedule.every);
+  check(not_negative(c.schedule.warmup_steps, c.schedule.factor),
+        "schedule: warmup_steps is {} and factor {}, expected 0 or more", c.schedule.warmup_steps, c.schedule.factor);
+}
+
+}  // namespace
+
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
-  check(config.schedule.every >= 1, "schedule: every is {} steps, expected 1 or more", config.schedule.every);
+  check_settings(config);
   if (config.name == "sgd" || config.name == "nesterov") return std::make_unique<Sgd>(arena, config);
   if (config.name == "adam") return std::make_unique<Adam>(arena, config, false);
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);

@@ -40,6 +40,7 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
+  check(smoothing >= 0 && smoothing <= 1, "softmax_cross_entropy: smoothing is {}, expected 0 to 1", smoothing);
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
   if (logits.device() != Device::cpu && compute_both(logits, labels, dloss, smoothing, loss)) return loss;
   softmax_cross_entropy_forward({logits, labels, loss, smoothing});

@@ -12,8 +12,7 @@ namespace hs {
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
-  check(config.accumulate >= 1 && config.test_every >= 1,
-        "train: accumulate is {} and test_every {}, expected 1 or more", config.accumulate, config.test_every);
+  check_run(model, arena, training, test, config);
   const int64_t batches = training.batches_per_epoch();
   const EpochSize epoch = {training.samples(), batches, (batches + config.accumulate - 1) / config.accumulate};
 

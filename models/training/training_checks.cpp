@@ -70,6 +70,24 @@ std::string first_not_finite(const TrainingState& state, const ParameterArena& a
 
 }  // namespace
 
+void check_run(Module& model, const ParameterArena& arena, const BatchSource& training, const BatchSource& test,
+               const TrainConfig& config) {
+  check(config.accumulate >= 1 && config.test_every >= 1,
+        "train: accumulate is {} and test_every {}, expected 1 or more", config.accumulate, config.test_every);
+  check(config.epochs >= 0 && config.patience >= 0 && config.max_seconds >= 0,
+        "train: epochs is {}, patience {} and max_seconds {}, expected 0 or more", config.epochs, config.patience,
+        config.max_seconds);
+  check(config.patience == 0 || config.validation,
+        "train: patience is {}, and there is no validation to go by; add one", config.patience);
+  check(&training != &test && &training != config.validation,
+        "train: a test or a validation of the training's own source would take batches from its epochs; make another "
+        "Loader of these samples");
+  for (const NamedParameter& parameter : model.parameters()) {
+    check(parameter.is_frozen || std::ranges::count(arena.parameters(), parameter.value, &NamedParameter::value) == 1,
+          "train: parameter {} of the model is not in this ParameterArena; make one of this model", parameter.name);
+  }
+}
+
 OptimizerConfig optimizer_settings(const TrainConfig& config, const EpochSize& epoch) {
   if (config.epochs > max_steps / std::max<int64_t>(epoch.steps, 1)) {
     fail(ExitCode::usage,

@@ -30,6 +30,9 @@ struct RunParts {
   const TrainHooks& hooks;
 };
 
+// Throws Error (usage) for settings, and for parts of a run, with which it would train something else in silence.
+void check_run(Module& model, const ParameterArena& arena, const BatchSource& training, const BatchSource& test,
+               const TrainConfig& config);
 // The schedule gets the number of all steps. Throws Error (usage) if they are too many.
 OptimizerConfig optimizer_settings(const TrainConfig& config, const EpochSize& epoch);
 GradScalerConfig scaler_settings(const TrainConfig& config);  // enabled in f16

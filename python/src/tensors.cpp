@@ -142,7 +142,7 @@ void bind_ops(nb::module_& m) {
   op("tanh", tanh, "From -1 to 1, element by element.", "x"_a);
   op("sigmoid", sigmoid, "1 / (1 + e^-x), element by element.", "x"_a);
   op("softmax", softmax, "(..., C) -> (..., C), each row with the sum 1.", "x"_a);
-  op("add", add, "a + b, of one shape and type.", "a"_a, "b"_a);
+  op("add", add, "a + b, of one shape, in the type of a; b may have 16 bits.", "a"_a, "b"_a);
   op("sub", sub, "a - b, of one shape and type.", "a"_a, "b"_a);
   op("mul", mul, "a * b, of one shape and type.", "a"_a, "b"_a);
   op("scale", scale, "x * factor.", "x"_a, "factor"_a);

@@ -155,12 +155,12 @@ TEST_CASE("gradients cannot be looked at inside a graph") {
   const auto model = make_model("mlp", 1);
   ParameterArena arena(*model);
   const MemorySource digits = synthetic_digits(synthetic_train_seed, 8);
-  Loader loader(digits, {.batch = 8});
+  Loader loader(digits, {.batch = 8}), test(digits, {.batch = 8});
   TrainConfig config;
   config.graph = true;
   TrainHooks hooks;
   hooks.on_gradients = [](const GradScaler&) {};
-  CHECK_THROWS_WITH_AS(train(*model, arena, loader, loader, config, hooks), doctest::Contains("on_gradients"), Error);
+  CHECK_THROWS_WITH_AS(train(*model, arena, loader, test, config, hooks), doctest::Contains("on_gradients"), Error);
 }
 
 }  // namespace

@@ -153,6 +153,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
     const auto model = make_model(name, 1, sizes);
     ParameterArena arena(*model, Device::cuda);
     Loader training(set, {.batch = batch, .device = Device::cuda, .cache = CacheMode::device});
+    Loader test(set, {.batch = batch});  // not reached
     Recorder recording;
     int64_t before = 0, fewest = std::numeric_limits<int64_t>::max();  // host calls; other steps also read the losses
     TrainConfig config;
@@ -170,7 +171,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
       before = recording.host_calls;
     };
     hooks.should_stop = [&] { return before > 0 && recording.replays == groups - 1; };
-    train(*model, arena, training, training, config, hooks);
+    train(*model, arena, training, test, config, hooks);
     text = fmt::format("{} nodes, {} of cuBLASLt, {:.1f} MB, {:.0f} MFLOP, {} host calls, {} allocations of {:.1f} MB",
                        recording.nodes, recording.products, recording.bytes / 1e6, recording.flops / 1e6, fewest,
                        recording.allocations, recording.allocated / 1e6);

@@ -67,6 +67,8 @@ TEST_CASE("a part is cut off by what samples are: taking one away moves none of 
   CHECK(by_name.size() <= 27);
   CHECK(test_samples(opened(), 1e-9).size() == 1);
   CHECK(test_samples(opened(), 0.999999999).size() == 89);
+  CHECK_THROWS_WITH_AS(test_samples(opened(), 2),
+                       "split_samples: a fraction of 2, expected more than 0 and less than 1", Error);
   for (const int gone : {0, 1, 44, 89}) {
     const fs::path file = folder / "set" / (gone % 2 ? "a" : "b") / fmt::format("{}.pgm", gone);
     fs::remove(file);

@@ -258,6 +258,32 @@ TEST_CASE("Muon without a matrix, and schedule-free with another schedule or ave
         "optimizer muon: no hidden layer has a matrix that is trained; use adamw");
 }
 
+TEST_CASE("a setting with which every step would be wrong is a usage error") {
+  Three model;
+  ParameterArena arena(model);
+  const std::pair<std::string, OptimizerConfig> wrong[] = {
+      {"optimizer: learning_rate is -1, trust ", {.learning_rate = -1}},
+      {"optimizer: clip is nan, outlier 0 ", {.clip = std::numeric_limits<float>::quiet_NaN()}},
+      {"optimizer: momentum is 1, beta1 ", {.momentum = 1}},
+      {"optimizer: momentum is 0.9, beta1 0.9, beta2 1.5, ", {.beta2 = 1.5f}},
+      {"optimizer: momentum is 0.9, beta1 0.9, beta2 0.999, average_decay 0 and statistics_momentum 5, ",
+       {.statistics_momentum = 5}},
+      {"schedule: every is 0 steps, expected 1 or more", {.schedule = {.every = 0}}},
+      {"schedule: warmup_steps is -5 and factor 0.1, expected 0 or more", {.schedule = {.warmup_steps = -5}}},
+  };
+  for (const auto& [line, config] : wrong) {
+    CHECK(test::error_of([&, &config = config] { make_optimizer(arena, config); }).starts_with(line));
+  }
+  const std::pair<std::string, GradScalerConfig> scales[] = {
+      {"loss scale: initial is 0, expected 1 to 4294967300, and those to be more than 0", {.initial = 0}},
+      {"loss scale: growth is 2, backoff 2 and growth_interval 2000, expected 1 or more, up to 1, and 1 or more",
+       {.backoff = 2}},
+  };
+  for (const auto& [line, config] : scales) {
+    CHECK(test::error_of([&, &config = config] { GradScaler(config, Device::cpu); }) == line);
+  }
+}
+
 TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 bytes that do not overlap") {
   const auto model = make_model("mnist_cnn", 5), same = make_model("mnist_cnn", 5);
   ParameterArena arena(*model);

@@ -255,6 +255,35 @@ TEST_CASE("the hooks see every step, and training stops after the one that asks 
   }
 }
 
+TEST_CASE("a run whose parts do not belong together, or of settings without sense, is a usage error") {
+  const auto model = make_model("mlp", 1), other = make_model("mlp", 1);
+  ParameterArena arena(*model), of_other(*other);
+  Blobs training(25, 10), test(10, 10, 2);
+  const auto error = [&](const std::function<void(TrainConfig&)>& change) {
+    TrainConfig config;
+    change(config);
+    return test::error_of([&] { train(*model, arena, training, test, config); });
+  };
+  CHECK(error([&](auto& c) { c.epochs = -1; }) ==
+        "train: epochs is -1, patience 0 and max_seconds 0, expected 0 or more");
+  CHECK(error([&](auto& c) { c.accumulate = 0; }) == "train: accumulate is 0 and test_every 1, expected 1 or more");
+  CHECK(error([&](auto& c) { c.patience = 2; }) ==
+        "train: patience is 2, and there is no validation to go by; add one");
+  CHECK(error([&](auto& c) { c.label_smoothing = 1.5f; }) ==
+        "softmax_cross_entropy: smoothing is 1.5, expected 0 to 1");
+  CHECK(error([&](auto& c) { c.augment.shift = -3; }).starts_with("augment_image: shift is -3 pixels, expected 0 to "));
+  const std::string own_source = "train: a test or a validation of the training's own source would take batches from ";
+  CHECK(error([&](auto& c) { c.validation = &training; }).starts_with(own_source));
+  CHECK(test::error_of([&] { train(*model, arena, training, training, {}); }).starts_with(own_source));
+  CHECK(test::error_of([&] { train(*model, of_other, training, test, {}); }) ==
+        "train: parameter linear1.weight of the model is not in this ParameterArena; make one of this model");
+  CHECK(test::error_of([&] { make_model("mlp", 1, {.channels = 0}); }) ==
+        "make_model: 28 x 28 x 0, 10 classes, a width of 128 and 4 heads, expected 1 or more of each");
+  LayerKeys keys(1);
+  CHECK(test::error_of([&] { Linear(0, 5, keys); }) ==
+        "a layer: its weight is (0, 5), expected at least one input and one output");
+}
+
 TEST_CASE("training on numbers gives the bits of training on the pixels that they were") {
   const MemorySource pixels = test::squares(24), numbers = test::as_numbers(pixels);
   for (const Precision precision : {Precision::f32, Precision::bf16}) {
