@@ -56,7 +56,8 @@ class Module : NonCopyable {
                           bool frozen = false);  // values that are trained, averaged, or constant
 
   // The parameters and statistics registered so far, those of children included, are constants from now on: they have
-  // no gradient, and no place in a ParameterArena. What is added later is trained.
+  // no gradient, and no place in a ParameterArena. What is added later is trained. Throws Error (usage) if one of them
+  // is in a live arena.
   void freeze(Freeze what = Freeze::all);
   // Calls it with this module and all that are registered in it, depth first.
   void visit(const std::function<void(Module&)>& use);

@@ -144,7 +144,7 @@ class Tensor {  // a handle; see the head of this file
 
   // --- autograd (engine/autograd.h) ---
   bool requires_grad() const { return grad_info_ != nullptr; }  // whether it is a leaf, or computed from one
-  // On: makes this a leaf, which must be f32 or f64. Off: drops the history.
+  // On: makes this a leaf, which must be f32 or f64. Off: drops the history; a module's parameter refuses (freeze()).
   void set_requires_grad(bool on);
   // Gradient of a leaf; undefined before the first backward(). Accumulates over backward() calls until set to zero.
   Tensor& grad() const;

@@ -32,8 +32,8 @@ struct ModelSizes {
   int64_t context() const { return columns - 1; }  // tokens that a model of a text sees
 };
 
-// Throws Error: usage (no model has this name: the message lists those that exist), bad_input (the images are too
-// small, or the model reads a text and they are images, or the other way round).
+// Throws Error: usage (no model has this name: the message lists those that exist; a size is 0), bad_input (the images
+// are too small, or the model reads a text and they are images, or the other way round).
 // REQUIRES: blocks >= 0
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes = {});
 

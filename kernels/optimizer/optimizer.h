@@ -80,7 +80,7 @@ struct GradScalerConfig {
 // too) are still counted.
 class GradScaler {
  public:
-  GradScaler(const GradScalerConfig& config, Device device);  // creates state() on the device
+  GradScaler(const GradScalerConfig& config, Device device);  // creates state() there; throws Error (usage)
 
   // dL/dL for a loss that is a fraction `weight` of the step (by samples): scale * weight, f32 scalar.
   Tensor loss_gradient(float weight);
@@ -170,7 +170,8 @@ class WithAverage : NonCopyable {
   Tensor weights_;  // undefined if there is no average
 };
 
-// Throws Error (usage) unless the name is one of OptimizerConfig's. The arena must outlive the optimizer.
+// Throws Error (usage) unless the name is one of OptimizerConfig's and its numbers make sense: none is negative, and
+// momentum, betas and average_decay are less than 1. The arena must outlive the optimizer.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config);
 
 }  // namespace hs

@@ -111,7 +111,8 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::
 // Trains the model, whose parameters are in the arena, and tests it after every test_every-th epoch and the last. The
 // losses stay on the device and are read ten times a second and at the end of an epoch. Throws Error: numeric, if a
 // loss has become inf or NaN or 20 steps in a row had to be skipped (names the step, the first tensor that is not
-// finite, and its layer; the weights are then useless); checkpoint, if resume_from does not fit.
+// finite, and its layer; the weights are then useless); checkpoint, if resume_from does not fit; usage, for settings
+// that make no sense, for another model's arena, and for a test that reads from the training's own source.
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks = {});
 
