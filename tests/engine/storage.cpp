@@ -4,9 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -24,23 +22,8 @@
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
+#include "tests/support/bad_input.h"
 #include "tests/support/thrown.h"
-
-#ifndef __SANITIZE_THREAD__  // whose own operator new cannot be replaced
-namespace {
-thread_local bool memory_has_ended = false;
-}
-// Not inlined: GCC would see free() paired with operator new and warn.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return memory_has_ended ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  void* memory = operator new(bytes, std::nothrow);
-  return memory ? memory : throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
 
 namespace hs {
 namespace {
@@ -164,14 +147,14 @@ TEST_CASE("releasing the cache lowers reserved and leaves live tensors alone") {
   CHECK(bytes_tensor(1 << 20).defined());
 }
 
-#ifndef __SANITIZE_THREAD__
+#ifndef __SANITIZE_THREAD__  // whose own operator new cannot be replaced
 TEST_CASE("a block that there is no memory to remember goes back to the device") {
   release_cached_memory(Device::cpu);
   const MemoryStats before = stats();
   Tensor tensor = bytes_tensor(1 << 20);
-  memory_has_ended = true;
+  test::memory_has_ended = true;
   tensor = {};
-  memory_has_ended = false;
+  test::memory_has_ended = false;
   CHECK(stats().live == before.live);
   CHECK(stats().reserved == before.reserved);
 }

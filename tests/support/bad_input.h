@@ -23,19 +23,20 @@
 
 namespace hs::test {
 inline std::atomic<size_t> largest_allocation{0};
-}
+inline thread_local bool memory_has_ended = false;  // true: no allocation of this thread succeeds
+}  // namespace hs::test
 
 #ifndef __SANITIZE_THREAD__  // whose own operator new cannot be replaced: there every allocation counts as none
 // Not inlined: GCC would see free() paired with operator new and warn.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {  // std::stable_sort's buffer
+  return hs::test::memory_has_ended ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void* operator new(size_t bytes) {
   size_t largest = hs::test::largest_allocation;
   while (bytes > largest && !hs::test::largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  if (void* memory = operator new(bytes, std::nothrow)) return memory;
   throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return std::malloc(bytes == 0 ? 1 : bytes);  // std::stable_sort's buffer
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
